@@ -42,6 +42,13 @@ class Picture:
             f'stroke-dasharray="{dash}"{end}/>'
         )
 
+    def curve(self, start: tuple[float, float], end: tuple[float, float], bend: float, stroke: str) -> None:
+        (x1, y1), (x2, y2) = start, end
+        self.parts.append(
+            f'<path d="M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 + bend:g} {x2:g} {y2:g}" stroke="{stroke}" '
+            'stroke-width="1.6" fill="none" marker-end="url(#tip)"/>'
+        )
+
     def node(self, x: float, y: float, label: str, fill: str, stroke: str, dash: str = "") -> None:
         self.parts.append(
             f'<circle cx="{x}" cy="{y}" r="14" fill="{fill}" stroke="{stroke}" stroke-width="2" '
@@ -74,8 +81,10 @@ def halo() -> Picture:
             picture.node(*place, name, PAPER, RANKS[rank])
     for label, _, x, y, rank in copies:
         picture.node(x, y, label, TINTS[1 - rank], RANKS[1 - rank], "3 3")
-    picture.line(372, 62, 308, 62, RANKS[1], tip=True)
-    picture.line(308, 188, 372, 188, RANKS[0], tip=True)
+    for label, _, x, y, rank in copies:  # from the owner's node to its copy
+        (ox, oy), up = own[1 - rank][label], -1 if y < 120 else 1
+        way = 1 if x > ox else -1
+        picture.curve((ox, oy + 15 * up), (x - 6 * way, y + 15 * up), 16 * up, RANKS[1 - rank])
     picture.text(340, 238, "dashed: the halo, copies of rows that the other rank owns, sent anew for every layer")
     return picture
 

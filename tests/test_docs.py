@@ -50,6 +50,12 @@ def test_the_readme_example_runs(tmp_path):
     assert (tmp_path / folder / "result.json").exists()
 
 
+def test_the_example_of_options_runs(tmp_path):
+    _, example = blocks("docs/api.md", "python")[:2]
+    (tmp_path / "example.py").write_text(example)
+    assert 0 < float(run("example.py", cwd=tmp_path).split()[-2]) < 1
+
+
 def test_the_readme_model_trains(tmp_path):
     pytest.importorskip("torch_geometric", reason="the extra pyg")
     _, model = blocks("README.md", "python")

@@ -93,6 +93,8 @@ OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich
     "torch_geometric",
     "sklearn",
     "tensorboard",
+    "wandb",
+    "mlflow",
     "psutil",
     "triton",
     "pyarrow",

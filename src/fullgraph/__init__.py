@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from fullgraph.predicting import Predictions as Predictions
     from fullgraph.predicting import predict as predict
     from fullgraph.run import Run as Run
+    from fullgraph.train.config import TrainConfig as TrainConfig
     from fullgraph.train.sync import GradSync as GradSync
 
 # The public names of each module. A name is imported at its first use: a launcher or `--help` needs few of them.
@@ -54,6 +55,7 @@ _NAMES = {
     ),
     "fullgraph.predicting": ("Predictions", "predict"),
     "fullgraph.run": ("Run",),
+    "fullgraph.train.config": ("TrainConfig",),
     "fullgraph.train.sync": ("GradSync",),
 }  # fmt: skip
 _PLACES = {name: place for place, names in _NAMES.items() for name in names}

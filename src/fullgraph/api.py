@@ -99,7 +99,7 @@ def train(
     out: str | Path | None = None,
     **options: Any,
 ) -> FinishedRun:
-    """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
+    """Train `model` on the whole graph over `parts` processes; `options` are the fields of `fg.TrainConfig`.
 
     graph: a Graph or TypedGraph, a PyG `Data` (or the three of RandomLinkSplit) or `HeteroData`, a name that `load` or
     `load_typed` takes, or a folder that `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model,

@@ -15,6 +15,7 @@ import typer
 from fullgraph.axes import DECODERS, MODELS, STRATEGIES
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
+from fullgraph.commands.panels import InPanels
 from fullgraph.commands.runs import compare, next_commands, predict
 from fullgraph.commands.shared import (
     FeaturesOption,
@@ -29,7 +30,7 @@ from fullgraph.commands.shared import (
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
-from fullgraph.lab.commands.measuring import bench, doctor, report
+from fullgraph.lab.commands.measuring import bench, doctor, report, watch
 from fullgraph.lab.commands.planning import calibrate, plan, probe
 from fullgraph.model_options import KINDS
 from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
@@ -45,7 +46,8 @@ from fullgraph.version import __version__
 if TYPE_CHECKING:
     from fullgraph.api import FinishedRun
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+HELP = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=HELP)
 
 
 def _print_version(asked: bool) -> None:
@@ -66,7 +68,7 @@ def fullgraph(
         print(ctx.get_help())
 
 
-@app.command()
+@app.command(cls=InPanels, context_settings=HELP)
 @with_fields(*KINDS, TrainConfig, leave=("callbacks",))
 def train(
     ctx: typer.Context,
@@ -151,9 +153,9 @@ def _train(given: dict[str, Any], ahead: ForkServer | None, display: Display) ->
 
 
 for command in (
-    partition, inspect, predict, compare, report, bench, plan, calibrate, probe, schedule, strategies, doctor,
+    partition, inspect, predict, compare, report, watch, bench, plan, calibrate, probe, schedule, strategies, doctor,
 ):  # fmt: skip
-    app.command()(command)
+    app.command(context_settings=HELP)(command)
 
 
 def main() -> None:

@@ -8,13 +8,19 @@ import numpy as np
 from fullgraph.axes import CODECS
 from fullgraph.codec import Full
 from fullgraph.data import Graph
+from fullgraph.device import HOST
+from fullgraph.environ import in_job
 from fullgraph.exchange import Adaptive, Wire
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import Assignment, GraphFacts, Manifest, cut_parts, facts_of
 from fullgraph.placement import Partitioned, Pipeline, RankGraph
+from fullgraph.proc import num_cores
 from fullgraph.recipes import wires_of
 from fullgraph.run import Run, placement_of
 from fullgraph.tasks import task_for
+from fullgraph.words import count
+
+CROWD = 8  # ranks per core; with more, a note is printed before the run
 
 
 def remarks(run: Run, manifest: Manifest) -> list[str]:
@@ -31,6 +37,8 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
         found.append(
             f"one rank sends nothing, so --strategy {run.strategy.name} changes nothing; give --parts 2 or more"
         )
+    if crowd := _crowd(run):
+        found.append(crowd)
     if run.parts > 1 and _idle(run, facts):
         exempt = getattr(run.strategy, "every_layer", None) is False
         last, way = (", and the last layer's are sent in full", ", or -o every_layer=true") if exempt else ("", "")
@@ -44,6 +52,15 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
             "with --norm layer they would not"
         )
     return found
+
+
+def _crowd(run: Run) -> str:
+    """Many more ranks than cores of this machine; empty under torchrun, where ranks may be on other machines."""
+    cores = num_cores()
+    if in_job() or run.train.device != HOST or run.parts <= CROWD * cores:
+        return ""
+    told = f"{count(run.parts, 'rank')} share {count(cores, 'core')}, so most of an epoch is waiting for a core"
+    return f"{told}; use --parts {cores}"
 
 
 def _unused(run: Run, manifest: Manifest) -> str:
@@ -70,13 +87,21 @@ def _wires(run: Run) -> list[object]:
 
 def late_halos(run: Run) -> bool:
     """Whether the strategy may read halo rows of an earlier step."""
-    return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(_late, _wires(run)))
+    return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(is_late, _wires(run)))
 
 
-def _late(wire: object) -> bool:
+def is_late(wire: object) -> bool:
+    """Whether a wire may give rows of earlier steps."""
     if isinstance(wire, Adaptive):
         return wire.switch
     return isinstance(wire, Wire) and (wire.turns > 1 or wire.drift is not None or wire.schedule.depth > 0)
+
+
+def is_lossy(wire: object) -> bool:
+    """Whether a wire rounds rows, or leaves some of them out."""
+    if not isinstance(wire, Wire):
+        return True
+    return wire.share < 1 or any(not isinstance(codec, Full) for codec in (wire.codec, wire.backward) if codec)
 
 
 def averaged(run: Run) -> bool:

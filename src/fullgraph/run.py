@@ -24,6 +24,7 @@ from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
 from fullgraph.train.spread import Held, SpreadRows
+from fullgraph.train.trackers import require_tracker
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
@@ -233,7 +234,9 @@ def placement_of(run: Run) -> Placement:
 
 
 def require_device(run: Run) -> None:
-    """Refuse a run whose device this machine lacks, before anything is written."""
+    """Refuse a run whose device or tracker this machine lacks, before anything is written."""
+    for tracker in (run.train.log, *(["tensorboard"] if run.train.tensorboard else [])):
+        require_tracker(tracker)
     of_ranks = [run.strategy.devices_of(rank) for rank in range(max(1, run.parts))]
     for name in dict.fromkeys(name for names in of_ranks for name in names or (run.train.device,)):
         require(name)

@@ -25,12 +25,14 @@ from fullgraph.proc import go_before_the_launcher, num_cores
 from fullgraph.reference import load, unpack
 from fullgraph.remarks import averaged, late_halos
 from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_memory_bytes
+from fullgraph.report.evaluation import Evaluation
+from fullgraph.report.settings import settings_of
 from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.tasks import task_for
-from fullgraph.train.callbacks import Callbacks, StaleWarning, TensorBoard, fixes_for
+from fullgraph.train.callbacks import Callbacks, StaleWarning, fixes_for
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.precision import Weights
@@ -40,9 +42,10 @@ from fullgraph.train.progress import Progress
 from fullgraph.train.rank_io import ExitReport, Stop, started
 from fullgraph.train.result import Cost, result_of, versions
 from fullgraph.train.tracing import Tracer
+from fullgraph.train.trackers import About, Tracking
 from fullgraph.train.trainer import Trainer, Watcher
 from fullgraph.transport import Key, PeerLost, SingleRank, Transport, agree, join, number, rank_table
-from fullgraph.values import read_value
+from fullgraph.values import read_value, tree_of
 from fullgraph.words import count
 
 MODEL = "model.safetensors"
@@ -84,7 +87,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     if hasattr(trainer.model, "phase"):  # a user's model, which is checked in the first step
         trainer.model.phase = trainer.phase  # type: ignore[assignment]
     with ExitStack() as stack:
-        recorders = _recorders(rank) if rank.leads else []
+        recorders = _recorders(rank, resume=resume) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
             watchers += [partial(_note_choices, rank), *_stale_warnings(rank)]
@@ -165,7 +168,8 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
     best = trainer.weights.whole(trainer.best.weights)
     if rank.leads:
         write_tensors(rank.folder / MODEL, best, {"run": rank.run.id})
-    _write_predictions(rank, Order(out=str(rank.folder / "predictions")))
+    out = _write_predictions(rank, Order(out=str(rank.folder / "predictions")))
+    _evaluate(rank, out)
     if rank.leads:
         peak_memory, peak_device, checkpoint_s = costs[:, :3].max(0).values.tolist()
         rows = dict(zip(map(str, live), costs[:, 3:].sum(0).int().tolist(), strict=True))
@@ -174,10 +178,13 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
         write_document(rank.folder / "result.json", result)
 
 
-def _recorders(rank: Rank) -> list[MetricsLog | Progress | TensorBoard]:
+def _recorders(rank: Rank, *, resume: bool) -> list[MetricsLog | Progress | Tracking]:
     log = MetricsLog(rank.folder / "metrics.jsonl", rank.trainer.records)
     shown = Progress(rank.phases.display, rank.trainer)
-    return [log, shown, *([TensorBoard(rank.folder / "tensorboard")] if rank.run.train.tensorboard else [])]
+    names = [rank.run.train.log] if rank.run.train.log != "none" else []
+    names += ["tensorboard"] if rank.run.train.tensorboard and "tensorboard" not in names else []
+    about = About(rank.folder, rank.run.id, settings_of(tree_of(rank.run)), resume)
+    return [log, shown, *(Tracking(name, about) for name in names)]
 
 
 class Loads(Protocol):
@@ -220,14 +227,24 @@ def predict(rank: Rank, order: Order) -> None:
     _write_predictions(rank, order)
 
 
-def _write_predictions(rank: Rank, order: Order) -> None:
+def _evaluate(rank: Rank, out: Tensor) -> None:
+    """Write evaluation.json, if the task counts what is right; a user's own task may not."""
+    count_right = getattr(rank.trainer.task, "evaluation", None)
+    found: Evaluation | None = count_right(out, rank.trainer.shard) if count_right is not None else None
+    if rank.leads and found is not None:
+        replace(found, names=rank.part.manifest.graph.class_names).write(rank.folder)
+
+
+def _write_predictions(rank: Rank, order: Order) -> Tensor:
+    """Write every node's prediction; return the model's output for this rank's rows."""
     with rank.phases.display.phase("predicting every node"):
         facts = rank.part.manifest.graph
         class_names, spec = facts.class_names, task_for(rank.run.train.task, facts, cut=True)
-        write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task, spec, class_names)
+        out = write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task, spec, class_names)
         if rank.leads:
             write_ids(order, read_names(rank.shards))
             write_labels(order, class_names)
+    return out
 
 
 def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, phases: Phases) -> None:

@@ -108,6 +108,7 @@ def rows_of(**changes):
         },
         {"epoch_s": 123456.0, "wait_s": 12345.0, "bytes_per_epoch": 10**14, "bytes_total": 2**53, "ranks": 65535},
         {"test": None, "val": None, "best_epoch": 0, "metric": "rmse"},
+        {"strategy": "s" * 60, "model": "m" * 60, "graph_name": "g" * 60, "ranks": 65535, "epoch_s": 123456.0},
     ],
 )
 @pytest.mark.parametrize("target", [None, 0.123456])
@@ -118,9 +119,9 @@ def test_a_comparison_fits_80_columns(capsys, changes, target):
     table = [line for line in lines if "r" * 200 not in line]
     assert max(map(len, table)) <= 80
     text = "\n".join(table)
-    assert all(word in text for word in ("strategy", "test", "epoch", "waiting", "bytes", "vanilla"))
+    assert all(word in text for word in ("strategy", "test", "epoch", "waiting", "rows", "vanilla"))
     assert ("to 0.123456" in text) == (target is not None)
-    for name in ("val", "best", "in all"):  # it is there, or it is said that it is not
+    for name in ("val", "best", "in all", "weights"):  # it is there, or it is said that it is not
         assert name in text
 
 

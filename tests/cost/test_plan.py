@@ -1,6 +1,7 @@
 """A plan: its ranking, its risks, strategies that do not fit; and `auto`, which uses it."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,15 +16,18 @@ from fullgraph.lab.cost import local_machine
 from fullgraph.lab.cost import plan as plans
 from fullgraph.lab.cost.cluster import Cluster, Link
 from fullgraph.lab.cost.counting import Halo, counted, counted_parts, even
-from fullgraph.lab.cost.plan import Risk, best, offered, ranked, risk_of
-from fullgraph.lab.cost.predict import period_of, predict
+from fullgraph.lab.cost.plan import Choice, Plan, Risk, best, offered, ranked, risk_of
+from fullgraph.lab.cost.predict import Prediction, period_of, predict
 from fullgraph.lab.cost.rates import DEVICES, Curve, Rates, rates_of
+from fullgraph.lab.cost.replay import Taken
 from fullgraph.lab.cost.script import Work
+from fullgraph.lab.cost.show import plan_page, plan_table, verdict
 from fullgraph.partition import GraphFacts, cut_parts, partition, write_parts
 from fullgraph.recipes import STRATEGIES
 from fullgraph.run import Run
 
 RATES = rates_of("t4")
+EXACT = Risk()
 RUN = Run(model=fg.nn.GraphSAGE(layers=3, hidden=64))
 SIZE = GraphFacts(
     name="products", nodes=2_449_029, arcs=123_718_280, features=100, classes=47, multilabel=False, weighted=False,
@@ -264,3 +268,55 @@ def test_a_probe_writes_a_file_that_a_plan_reads(tmp_path):
     assert found.inside.core_s_per_byte > 0
     assert found.memory_bytes > 0
     assert "wrote c.toml" in out
+
+
+def choice(name, epoch_s, *, compute_s=1.0, wait_s=9.0, risk=EXACT):
+    taken = Taken(epoch_s=epoch_s, compute_s=compute_s, wait_s=wait_s, link_s=0.0, bytes=10)
+    return Choice(
+        name=name, strategy=STRATEGIES.make("vanilla"), risk=risk, prediction=Prediction(taken=taken, peak_bytes=10)
+    )
+
+
+def shown(*choices):
+    counts = even(SIZE, 2, HALO, train=0.6)
+    return Plan(counts=counts, cluster=machines(2, 1e9), rates=RATES, choices=list(choices))
+
+
+def test_a_plan_begins_with_a_verdict():
+    late = Risk(steps=1)
+    said = verdict(shown(choice("pipegcn", 1.0, risk=late), choice("mixgcn", 1.1), choice("vanilla", 5.0)))
+    assert said.startswith(
+        "Fastest exact strategy: mixgcn, 1.1 s per epoch. 2 are within the error of 9.5% of the fastest"
+    )
+    assert said.endswith(": pipegcn, mixgcn.")
+    said = verdict(shown(choice("pipegcn", 1.0, risk=late), choice("vanilla", 5.0)))
+    assert said == "Fastest exact strategy: vanilla, 5 s per epoch. Fastest of all: pipegcn, 1 s, up to 1 step old."
+    said = verdict(shown(choice("a", 1.0), choice("b", 1.0)))
+    assert said.endswith("All 2 strategies are within the error of 9.5% of the fastest.")
+
+
+def test_ties_are_shown_as_ties():
+    text = plan_table(shown(choice("vanilla", 1.0), choice("mixgcn", 1.05), choice("gnnpipe", 2.0)))
+    assert "= 1 s" in text
+    assert "= 1.05 s" in text
+    assert "= 2 s" not in text
+    assert "=" not in plan_table(shown(choice("vanilla", 1.0), choice("gnnpipe", 2.0)))
+
+
+def test_bars_and_table_show_the_same_figures():
+    """A rank may wait much longer than the busiest one, whose work and rest make the epoch."""
+    page = plan_page(shown(choice("gnnpipe", 1.5, compute_s=1.3, wait_s=0.9), choice("vanilla", 9.0)))
+    (bar,) = re.findall(r"<title>gnnpipe: rest ([^<]+)</title>", page)
+    row = re.search(r'<th scope="row">gnnpipe</th>(.*?)</tr>', page)[1]
+    assert re.findall("<td>(.*?)</td>", row)[:3] == ["1.5 s", "1.3 s", bar]
+    assert bar == "200 ms"
+
+
+def test_the_page_says_what_it_assumes():
+    page = plan_page(shown(choice("vanilla", 1.0)))
+    assert "What this assumes" in page
+    assert "extrapolated from smaller partitions" in page
+    assert "1 Gbit/s, 10 \N{MICRO SIGN}s until the first byte" in page
+    assert "on GPUs it is unknown" in page
+    assert 'class="error"' in page
+    assert 'class="wide"' in page  # as large as the page's other text

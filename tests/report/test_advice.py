@@ -37,7 +37,9 @@ def waiting(share, **changes):
 
 def test_more_threads_than_cores():
     (text,) = advice(past(*[rank(cores=2)] * 4))
-    assert text.startswith("4 ranks with 4 threads compete for 2 cores on here")
+    assert text.startswith("4 ranks with 4 threads compete for 2 cores on here, and 15 % of the epoch is waiting")
+    idle = rank(cores=2, bins=(waiting(0.01, sum_s=0.0),) * 5)
+    assert advice(past(*[idle] * 4)) == []
     assert advice(past(*[rank(cores=4)] * 4)) == []
 
 
@@ -52,15 +54,47 @@ def test_an_even_run_is_left_alone():
     assert advice(past(*[rank()] * 4)) == []
 
 
-def test_arcs_that_are_uneven():
-    uneven = [rank(), rank(), rank(), rank(arcs=2500)]
-    (text,) = advice(past(*uneven))
-    assert text.startswith("Rank 3 has 1.8x the edges of the mean")
-    assert "-p degree_weight=1" in text
-    (text,) = advice(past(*uneven, options=[("partitioner.degree_weight", "1.0")]))
-    assert "a larger -p degree_weight" in text
-    (text,) = advice(past(*uneven, partitioner="random"))
-    assert "--partitioner metis" in text
+def test_edges_alone_are_no_reason():
+    """The ranks compute equally long, whatever their parts hold."""
+    assert advice(past(rank(), rank(), rank(), rank(arcs=2500))) == []
+
+
+def test_a_rank_with_more_edges_that_computes_longer():
+    longer = rank(arcs=2500, bins=(replace(EPOCH, step_s=2.0),) * 5)
+    uneven = [*[rank(bins=(waiting(1.1, step_s=2.0),) * 5)] * 3, longer]
+
+    def said(**about):
+        return next(text for text in advice(past(*uneven, **about)) if text.startswith("Rank 3 computes"))
+
+    assert said().startswith("Rank 3 computes 1.8 s per epoch, 1.7x the mean, and the others wait for it")
+    assert "1.8x the mean's edges: partition with -p degree_weight=1" in said()
+    told = said(options=[("partitioner.degree_weight", "1.0")])
+    assert "metis was told to balance them (degree_weight 1.0)" in told
+    assert "-p degree_weight" not in told
+    assert "--partitioner metis" in said(partitioner="random")
+    assert "--partitioner metis" not in said(partitioner="metis-volume")
+
+
+def test_a_run_with_patience_is_not_told_to_take_some():
+    found = outcome_of(8), [record(epoch) for epoch in range(1, 41)]
+    run = past(*[rank()] * 4, outcome=found[0], records=found[1])
+    assert any("--patience" in text for text in advice(run))
+    assert advice(replace(run, options=[("train.patience", "9")])) == []
+
+
+def test_the_page_warns_of_the_losses_that_the_terminal_warns_of():
+    """Late rows, and a loss that does not fall."""
+    late = rank(bins=(replace(EPOCH, epochs=10, step_s=10.0, lag=10),) * 5)
+    run = past(*[late] * 4, records=[record(epoch) for epoch in range(1, 51)])
+    assert any(text.startswith("The loss has hardly fallen in 50 epochs (1 to 1)") for text in advice(run))
+    assert advice(replace(run, profile=replace(run.profile, ranks=(rank(),) * 4))) == []
+
+
+def test_the_terminal_and_the_page_mean_the_same_by_lagging():
+    from fullgraph.lab.html import advice as page
+    from fullgraph.train import progress
+
+    assert page.LAG is progress.LAG
 
 
 def test_an_epoch_that_waits_for_whole_rows():
@@ -84,7 +118,12 @@ def test_ranks_that_wait_for_one():
 
 def test_halos_larger_than_a_mixtures_tiles():
     (text,) = advice(past(*[rank(halo=(90, 90, 90, 0))] * 4))
+    assert text.startswith("15 % of the epoch is waiting")
     assert "--strategy mixgcn would move 0.56 of them" in text
+    quick = rank(halo=(90, 90, 90, 0), bins=(waiting(0.01, sum_s=0.0),) * 5)
+    assert advice(past(*[quick] * 4)) == []
+    run = past(*[rank(halo=(90, 90, 90, 0))] * 4)
+    assert advice(replace(run, model="my_model.py:Net")) == []  # a mixture takes our models
 
 
 def test_memory_that_is_nearly_used_up():
@@ -95,7 +134,16 @@ def test_memory_that_is_nearly_used_up():
 
 
 def record(epoch, late=None):
-    return EpochRecord(epoch=epoch, loss=1.0, lr=0.1, epoch_s=1.0, wait_s=0.1, bytes=1, grad_bytes=1, late=late)
+    return EpochRecord(
+        epoch=epoch, loss=1.0, lr=0.1, epoch_s=1.0, wait_s=0.1, bytes=1, grad_bytes=1, late=late, val=0.5
+    )
+
+
+def outcome_of(best):
+    return Outcome(
+        schema=1, strategy="vanilla", model="sage", ranks=4, epochs=40, metric="accuracy", best_epoch=best, test=0.5,
+        val=0.5, epoch_s=1.0, wait_s=0.1, bytes_per_epoch=1, bytes_total=40,
+    )  # fmt: skip
 
 
 def test_how_late_rows_are_is_no_advice():
@@ -105,9 +153,6 @@ def test_how_late_rows_are_is_no_advice():
 
 @pytest.mark.parametrize(("best", "said"), [(40, "more epochs may score higher"), (8, "--patience 5"), (30, None)])
 def test_when_the_best_score_came(best, said):
-    outcome = Outcome(
-        schema=1, strategy="vanilla", model="sage", ranks=4, epochs=40, metric="accuracy", best_epoch=best, test=0.5,
-        val=0.5, epoch_s=1.0, wait_s=0.1, bytes_per_epoch=1, bytes_total=40,
-    )  # fmt: skip
-    found = advice(past(*[rank()] * 4, records=[record(epoch) for epoch in range(1, 41)], outcome=outcome))
+    records = [record(epoch) for epoch in range(1, 41)]
+    found = advice(past(*[rank()] * 4, records=records, outcome=outcome_of(best)))
     assert (said is None and found == []) or (said is not None and said in found[0])

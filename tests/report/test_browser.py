@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fullgraph.lab.html import write_comparison
+from fullgraph.lab.html.document import SCRIPT
+from fullgraph.report import read_metrics
 
 LIMIT = 5_000_000  # bytes of a page
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -84,6 +86,8 @@ def test_every_chart_has_its_data(browser, pages, kind):
                 marks: marks.length,
                 drawn: boxes.filter(box => box.width + box.height > 0).length,
                 said: marks.filter(mark => mark.querySelector('title')?.textContent.trim()).length,
+                id: figure.id,
+                csv: decodeURIComponent(figure.querySelector('a[download]').href).split(',').slice(1).join(','),
                 inside: boxes.every(box => box.x >= -1 && box.y >= -1 && box.x + box.width <= frame.width + 1
                     && box.y + box.height <= frame.height + 1),
                 high: figure.querySelector('svg').getBoundingClientRect().height,
@@ -96,13 +100,41 @@ def test_every_chart_has_its_data(browser, pages, kind):
             assert chart["said"] > 0, chart
             assert chart["inside"], chart
             assert chart["high"] > 40, chart
+            assert len(chart["csv"].splitlines()) > 1, chart
+        assert len({chart["id"] for chart in found}) == len(found)
+
+
+def test_pointing_near_a_mark_shows_its_value(browser, pages):
+    with Visit(browser, pages["one"]) as visit:
+        mark = visit.page.locator("#loss circle").nth(4)
+        mark.scroll_into_view_if_needed()
+        box, said = mark.bounding_box(), mark.locator("title").text_content()
+        visit.page.mouse.move(box["x"] + 5, box["y"] + 5)
+        assert visit.page.locator(".tip").inner_text() == said
+        visit.page.mouse.move(2, 2)
+        assert not visit.page.locator(".tip").is_visible()
+        assert visit.errors == []
+
+
+def test_a_chart_has_its_address_and_its_numbers(browser, pages, tmp_path):
+    with Visit(browser, pages["one"]) as visit:
+        visit.page.locator("#loss a", has_text="link").click()
+        assert visit.page.evaluate("location.hash") == "#loss"
+        with visit.page.expect_download() as waiting:
+            visit.page.locator("#loss a[download]").click()
+        waiting.value.save_as(tmp_path / "loss.csv")
+        first, *rows = (tmp_path / "loss.csv").read_text().splitlines()
+        assert first == "series,epoch,loss"
+        losses = [record.loss for record in read_metrics(pages["one"].parent / "metrics.jsonl")]
+        assert [float(row.split(",")[2]) for row in rows] == pytest.approx(losses, rel=1e-6)
 
 
 def test_a_users_text_is_text(browser, pages, evil, kind):
     with Visit(browser, pages[kind]) as visit:
         assert evil in visit.page.inner_text("h1")
         assert visit.page.title() != "evil"
-        assert visit.page.evaluate("document.querySelectorAll('script, img, b').length") == 0
+        assert visit.page.evaluate("document.querySelectorAll('img, b').length") == 0
+        assert visit.page.evaluate("[...document.scripts].map(one => one.textContent)") == [SCRIPT]
         assert visit.errors == []
 
 

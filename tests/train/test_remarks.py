@@ -8,7 +8,7 @@ from fullgraph import api, nn, recipes
 from fullgraph.codec import Full
 from fullgraph.exchange import Skip
 from fullgraph.partition import partition, write_parts
-from fullgraph.remarks import late_halos, remarks
+from fullgraph.remarks import _crowd, late_halos, remarks
 from fullgraph.run import Run
 from fullgraph.train.config import TrainConfig
 from tests.support import random_graph
@@ -139,3 +139,12 @@ def test_a_run_says_what_batch_norm_does(tmp_path, capfd):
     api.train(random_graph(), model=nn.GraphSAGE(norm="batch", hidden=4), epochs=1, out=tmp_path / "run")
     notes = [line for line in capfd.readouterr().err.splitlines() if "batch norm" in line]
     assert len(notes) == 1
+
+
+def test_many_more_ranks_than_cores_are_told_before_the_run(monkeypatch):
+    monkeypatch.setattr("fullgraph.remarks.num_cores", lambda: 2)
+    crowd = Run(model=nn.GraphSAGE(), parts=500)
+    assert _crowd(crowd) == "500 ranks share 2 cores, so most of an epoch is waiting for a core; use --parts 2"
+    assert not _crowd(replace(crowd, parts=16))
+    monkeypatch.setattr("fullgraph.remarks.in_job", lambda: True)  # the ranks may be on many machines
+    assert not _crowd(crowd)

@@ -8,8 +8,9 @@ import pytest
 import fullgraph as fg
 from fullgraph.codec import Full
 from fullgraph.exchange import Bounded, Pipelined, Sync, Wire
+from fullgraph.report.losses import hardly_learns, swings
 from fullgraph.testing import run_threads
-from fullgraph.train.callbacks import StaleWarning, fixes_for, hardly_learns, swings
+from fullgraph.train.callbacks import StaleWarning, fixes_for
 from fullgraph.train.config import TrainConfig
 from tests.support import CASES, trainer_of
 

@@ -76,6 +76,41 @@ def test_old_signs_condemn_nobody_but_oneself():
     assert verdict == "rank 0 has lost touch with all others: its network is down"
 
 
+def test_of_many_ranks_a_few_are_named():
+    judge = LivenessJudge(0, 500, 3, 100)
+    while not (verdict := judge.tick({}, judge.waited)):
+        pass
+    assert verdict.count("gives no sign of life") == 4
+    assert verdict.endswith("; and 495 more")
+
+
+class SlowBoard(FolderBoard):
+    """A folder of which a call takes longer than the timeout, as on a machine with many more ranks than cores."""
+
+    def read(self):
+        time.sleep(1.5)
+        return super().read()
+
+
+def test_a_busy_machine_is_no_broken_network(tmp_path):
+    """The other rank posts; this one's own thread is slow to read."""
+    mine, other = (
+        Watchdog(SlowBoard(tmp_path, 2), 0, 2, timeout=1.0),
+        Watchdog(FolderBoard(tmp_path, 2), 1, 2, timeout=1.0),
+    )
+    end = time.monotonic() + 4
+    mine.wait(lambda seconds: time.sleep(seconds) or time.monotonic() > end, "halo from rank 1")
+    mine.close()
+    other.close()
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path):
+    mine = Watchdog(FolderBoard(tmp_path / "boards", 1), 0, 1, timeout=1.0)
+    with pytest.raises(PeerLost, match="its folder of heartbeats cannot be used: look for a full disk"):
+        mine.wait(lambda seconds: time.sleep(seconds), "halo")
+    mine.close()
+
+
 def test_a_rank_that_the_kernel_sees_at_work_is_only_slow():
     """Its heartbeats stop at beat 10, as on a machine where the thread that posts them gets no core."""
     starved = lambda beat, rank: replace(WAITS if rank == 1 else WORKS, beat=min(beat, 10))  # noqa: E731

@@ -6,14 +6,15 @@ import typer
 
 from fullgraph.axes import MODELS, SCHEDULES, STRATEGIES
 from fullgraph.commands.shared import OWN, chosen_from, offer, with_fields
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 from fullgraph.model_options import ModelOptions
-from fullgraph.named import listed, pairs_of
+from fullgraph.named import pairs_of
 from fullgraph.options import fields_of
 from fullgraph.values import Range, read_option
 
 MOST_STEPS = 1_000_000  # largest number of lines of a printed schedule
 MOST_STAGES = 1000
+COLUMNS, MOST_COLUMNS = 80, 140  # of the table of strategies
 
 
 def schedule(
@@ -44,6 +45,9 @@ def schedule(
 
 @with_fields(ModelOptions)
 def strategies(
+    name: Annotated[
+        str, typer.Argument(help="one strategy: show its options", autocompletion=offer(STRATEGIES), show_default=False)
+    ] = "",
     graph: Annotated[
         str, typer.Option("--for", help="a graph: print what each layer would send, in how many bits and how late")
     ] = "",
@@ -56,16 +60,49 @@ def strategies(
     layers: int = ModelOptions.layers,
     hidden: int = ModelOptions.hidden,
 ) -> None:  # fmt: skip
-    """List the strategies, one per line, with their options; or print what each layer would send for a graph.
+    """List the strategies; print one strategy's options; or print what each layer would send for a graph.
 
-    Example:  fullgraph strategies        or:  fullgraph strategies --for mygraph.npz --strategy sylvie-a
+    Example:  fullgraph strategies        or:  fullgraph strategies sylvie-a
+
+    For a graph:  fullgraph strategies --for mygraph.npz --strategy sylvie-a
     """
+    if name and graph:
+        raise InputError(f"give --strategy {one_line(name, 40)} with --for, not a name alone")
+    if name:
+        _one(name)
+        return
     if graph:
         _plans(graph, strategy or [name for name in STRATEGIES if name != "auto"], model, layers, hidden)
         return
-    for name, kind in STRATEGIES.items():
-        told = (kind.__doc__ or "").strip().splitlines()[0]
-        print(f"{name:14}  {told}  [{listed(STRATEGIES.options(name))}]")
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from fullgraph.commands.catalogue import entries
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("strategy", "result", "paper", ""):
+        table.add_column(head, overflow="fold", no_wrap=bool(head))
+    for entry in entries():
+        table.add_row(*map(Text, (entry.name, entry.kind, entry.paper.rpartition(", ")[2], entry.text)))
+    Console(width=max(COLUMNS, min(MOST_COLUMNS, Console().width))).print(table)
+    print("exact: equal to one process. late: rows of earlier steps. lossy: rows are rounded, or some left out.")
+    print("fullgraph strategies NAME shows the options of one; docs/strategies.md what each one sends.")
+
+
+def _one(name: str) -> None:
+    from fullgraph.commands.catalogue import PAPERS, kind_of, options_text
+
+    described = " ".join((STRATEGIES[name].__doc__ or "").split())
+    paper = next((text for start, text in PAPERS.items() if name.startswith(start)), "")
+    known = kind_of(name) if name in STRATEGIES else ""
+    print(f"{name}: {described}")
+    print("; ".join(text for text in (known, paper) if text))
+    options = options_text(name)
+    print("options, by -o KEY=VALUE:" if options else "It has no options.")
+    for line in options:
+        print(line)
 
 
 def _plans(graph: str, strategies: list[str], model: str, layers: int, hidden: int) -> None:

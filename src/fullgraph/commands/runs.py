@@ -55,10 +55,11 @@ def compare(
     as_json: JsonOption = False,
     out: Annotated[Path | None, typer.Option(help="write the table to FILE.csv or FILE.json")] = None,
 ) -> None:
-    """Compare runs in a table: scores, epoch time, wait, bytes, time to a given score.
+    """Compare runs in a table: scores, epoch time, wait, bytes, time to a given score; and their differing options.
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
+    from fullgraph.report.settings import settings_of
     from fullgraph.report.tables import CSV_MARK, JSON_MARK, Compared, as_csv_text, as_json_text, print_comparison
     from fullgraph.storage import write_whole
 
@@ -74,7 +75,10 @@ def compare(
     elif as_csv or as_json:
         print(as_csv_text(rows) if as_csv else as_json_text(rows), end="")
     else:
-        print_comparison(rows, target)
+        settings = [
+            settings_of(read_document(folder / FILE, fix="name the folder of a finished run")) for folder in runs
+        ]
+        print_comparison(rows, target, settings)
 
 
 def next_commands(folder: Path, app: typer.Typer) -> dict[str, str]:

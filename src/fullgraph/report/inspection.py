@@ -6,7 +6,7 @@ from typing import Any
 from fullgraph.errors import one_line
 from fullgraph.words import count
 
-UNEVEN = 1.2  # largest / mean share of ranks
+UNEVEN = 1.25  # largest / mean share of ranks, as on a run's page
 MUCH_HALO = 1.0  # halo rows per owned row
 FEW = 0.2  # smallest class / largest class, in labelled nodes
 UNLIKE = 0.3  # homophily below which a note is printed
@@ -129,18 +129,14 @@ def _on_cut(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
     if parts < 2:
         return []
     found = []
-    for what, key, option in (
-        ("edges", "edges", "-p node_weight=0 -p degree_weight=1 balances edges"),
-        ("nodes", "nodes", "-p node_weight=1 -p degree_weight=0 balances nodes"),
-        ("halo rows", "halo", "ranks with many take longer to exchange; metis-volume cuts for few"),
-    ):
+    uneven = []
+    for what, key in (("edges", "edges"), ("nodes", "nodes"), ("halo rows", "halo")):
         shares = figures[key]
         mean = sum(shares) / parts
         if mean and max(shares) > UNEVEN * mean:
-            ratio = max(shares) / mean
-            found.append(
-                f"rank {shares.index(max(shares))} has {ratio:.1f}x the mean's {what}, and others wait for it: {option}"
-            )
+            uneven.append(f"rank {shares.index(max(shares))} has {max(shares) / mean:.1f}x the mean's {what}")
+    if uneven:
+        found.append(f"{', '.join(uneven)}: whether ranks wait for it is measured by a run, on its report.html")
     if not all(figures["train"]):
         empty = figures["train"].index(0)
         if any(figures["train"]):

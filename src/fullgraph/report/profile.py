@@ -15,6 +15,7 @@ from fullgraph.values import Range, Value, tree_of
 FILE = "profile.json"
 SCHEMA = 1
 MOST_BINS = 48
+LAG = 1.25  # a rank lags if its work is at least this multiple of the mean: on the terminal and on the page
 FIX = "remove it; the report then leaves that section out"
 
 Count = Annotated[int, Range(0, 2**62)]

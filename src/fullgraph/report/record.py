@@ -42,6 +42,7 @@ class EpochRecord(Value, Mapping[str, "int | float | None"]):
     # |late - fresh| / |fresh| of halo rows; measured in some epochs
     late: Annotated[float, Range(0, 1e300)] | None = None
     other_bytes: Bytes = 0  # 0 in files of older versions, which did not count them
+    row_wait_s: Seconds | None = None  # the part of `wait_s` for halo rows; None in files of older versions
 
     def __getitem__(self, name: str) -> int | float | None:
         if name not in FIELDS:
@@ -100,20 +101,25 @@ def _line(record: EpochRecord) -> str:
     return json.dumps(sealed(kept), allow_nan=False) + "\n"
 
 
-def read_metrics(path: Path, epochs: int | None = None) -> list[EpochRecord]:
+def read_metrics(
+    path: Path, epochs: int | None = None, known: dict[str, EpochRecord] | None = None
+) -> list[EpochRecord]:
     """Read the records of a metrics.jsonl; refuse any damage.
 
     epochs: the length of a finished run; if None, the run is not finished, and a last line that a crash cut short is
     skipped.
+    known: the records of lines that were read before; new ones are added.
     """
     fix = "remove it; `fullgraph train --resume` writes it again from the checkpoint"
     lines = read_text(path, fix=fix).split("\n")
     if epochs is not None and (len(lines) != epochs + 1 or lines[-1]):
         raise Damaged(f"{path} has {len(lines) - 1} whole lines for {epochs} epochs; {fix}")
-    records = []
+    records, known = [], {} if known is None else known
     for number, line in enumerate(lines[:-1], start=1):
         here = f"{path} line {number}"
-        records.append(record_of(EpochRecord, unsealed(line, Path(here), fix), here, fix))
+        if line not in known:
+            known[line] = record_of(EpochRecord, unsealed(line, Path(here), fix), here, fix)
+        records.append(known[line])
         if records[-1].epoch != number:
             raise Damaged(f"{here} is of epoch {records[-1].epoch}, not {number}: a line is missing or doubled; {fix}")
     return records
@@ -138,9 +144,11 @@ def medians(records: list[EpochRecord]) -> dict[str, float]:
     Other bytes are a mean: they come with evaluations, and a median would miss them.
     """
     warm = records[min(5, len(records) // 10 + 1) :] or records
+    for_rows = [r.row_wait_s for r in warm if r.row_wait_s is not None]
     return {
         "epoch_s": median(r.epoch_s for r in warm),
         "wait_s": median(r.wait_s for r in warm),
+        **({"row_wait_s": median(for_rows)} if for_rows else {}),
         "bytes_per_epoch": int(median(r.bytes for r in warm)),
         "grad_bytes_per_epoch": int(median(r.grad_bytes for r in warm)),
         "other_bytes_per_epoch": round(mean(r.other_bytes for r in warm)),

@@ -6,13 +6,14 @@ Finished runs are compared in a table of 80 columns for a person, in CSV or JSON
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from fullgraph.errors import one_line, printable
 from fullgraph.report.record import Bytes, Seconds, read_metrics, seconds_to
+from fullgraph.report.settings import Spread, by_seed, differing, short
 from fullgraph.storage import read_document, record_of
 from fullgraph.values import Range, Value
 from fullgraph.words import count, duration, milliseconds, score, size
@@ -39,6 +40,8 @@ class Outcome(Value):
     wait_s: Seconds
     bytes_per_epoch: Bytes
     bytes_total: Bytes
+    grad_bytes_per_epoch: Bytes = 0
+    graph_name: str = ""  # empty in results of older versions
 
 
 def read_outcome(folder: Path) -> Outcome:
@@ -46,6 +49,8 @@ def read_outcome(folder: Path) -> Outcome:
     path = folder / "result.json"
     tree = read_document(path, fix=FIX)
     known = {field.name: tree[field.name] for field in fields(Outcome) if field.name in tree}
+    graph = tree.get("graph")
+    known |= {"graph_name": str(graph.get("name", ""))} if isinstance(graph, dict) else {}
     known = {name: printable(value) if isinstance(value, str) else value for name, value in known.items()}
     return record_of(Outcome, known, str(path), FIX)
 
@@ -103,12 +108,15 @@ def print_result(run: Outcome, folder: Path) -> None:
         "at epoch": str(run.best_epoch),
         "epoch": milliseconds(run.epoch_s),
         "waiting": milliseconds(run.wait_s),
-        "bytes": size(run.bytes_per_epoch),
+        "rows": size(run.bytes_per_epoch),
+        "weights": size(run.grad_bytes_per_epoch),
     }
     for head in cells:
         table.add_column(Text(one_line(head, 30)), justify="left" if head == "strategy" else "right", overflow="fold")
     table.add_row(*(Text(one_line(cell, 60)) for cell in cells.values()))  # as Text, because names may look like markup
     Console().print(table)
+    if run.ranks > 1:
+        print("rows, weights: bytes per epoch of halo rows, and for the gradients of weights")
     print(f"run folder: {one_line(folder)}")
 
 
@@ -119,9 +127,10 @@ def print_next(commands: Mapping[str, str]) -> None:
 
 
 COLUMNS = 80
+MOST_OPTIONS = 6  # of those that differ, told beside a run's folder
 NAME = 18  # largest width of a strategy's or a model's name
-WORDS = ("strategy", "model", "metric")
-LEAST_TELLING = ("best", "in all", "val", "metric", "model", "ranks")
+WORDS = ("strategy", "graph", "model", "metric")
+LEAST_TELLING = ("in all", "best", "weights", "val", "metric", "model", "ranks", "graph")
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,8 @@ class Compared:
     bytes_total: int
     target: float | None = None  # a validation score
     target_s: float | None = None  # seconds of training until `target` was reached; None: never
+    grad_bytes_per_epoch: int = 0
+    graph_name: str = ""  # empty in results of older versions
 
     @classmethod
     def of(cls, folder: Path, run: Outcome, target: float | None) -> "Compared":
@@ -170,8 +181,13 @@ def as_csv_text(rows: Sequence[Compared]) -> str:
     return text.getvalue()
 
 
-def print_comparison(rows: Sequence[Compared], target: float | None) -> None:
-    """Print one line per run, in at most 80 columns; common values stand above the table, run folders below."""
+def print_comparison(
+    rows: Sequence[Compared], target: float | None, settings: Sequence[Mapping[str, str]] = ()
+) -> None:
+    """Print one line per run, in at most 80 columns; common values stand above the table, run folders below.
+
+    settings: of each run, of which those that differ are told, and the mean over seeds.
+    """
     told, differ = _in_common(rows)
     columns, left_out = _fitting(_columns(rows, differ, target))
     if told:
@@ -181,9 +197,24 @@ def print_comparison(rows: Sequence[Compared], target: float | None) -> None:
     for number in range(len(rows)):
         print(" ".join(_aligned(column[number], head, column) for head, column in columns.items()).rstrip())
     if left_out:
-        print(f"left out to fit {COLUMNS} columns: {', '.join(left_out)}; --csv has all")
+        print(f"left out: {', '.join(left_out)}; --csv has all")
+    options = differing([dict(one) for one in settings])[:MOST_OPTIONS]
     for number, row in enumerate(rows, start=1):
-        print(f"{number:>2}  {one_line(row.run, 1000)}")
+        told = ", ".join(f"{short(name)}={settings[number - 1].get(name, '')}" for name in options)
+        print(f"{number:>2}  {one_line(row.run, 1000)}{f'  ({one_line(told, 200)})' if told else ''}")
+    for line in _means(rows, settings):
+        print(line)
+
+
+def _means(rows: Sequence[Compared], settings: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """The mean score of runs that differ in their seed only; and a warning if graphs differ."""
+    for group in by_seed([dict(one) for one in settings]):
+        tests = [score for place in group if (score := rows[place].test) is not None]
+        if len(group) > 1 and len(tests) == len(group):
+            which = ", ".join(str(place + 1) for place in group)
+            yield f"runs {which} differ in their seed only: test {Spread.of(tests)} (mean, 95 % interval)"
+    if len({row.graph_name for row in rows}) > 1:
+        yield "these runs used different graphs: compare scores only of the same graph"
 
 
 Columns = dict[str, list[str]]  # cells of every run, by heading
@@ -191,12 +222,17 @@ Columns = dict[str, list[str]]  # cells of every run, by heading
 
 def _columns(rows: Sequence[Compared], differ: Sequence[str], target: float | None) -> Columns:
     columns: Columns = {"#": [str(number) for number in range(1, len(rows) + 1)]}
-    columns |= {name: [one_line(getattr(row, name), NAME) for row in rows] for name in ("strategy", *differ)}
+    columns |= {
+        name.removesuffix("_name"): [one_line(getattr(row, name), NAME) for row in rows]
+        for name in ("strategy", *differ)
+    }
     columns |= {"test": [score(row.test) for row in rows], "val": [score(row.val) for row in rows]}
     columns |= {"best": [str(row.best_epoch) for row in rows]}
     columns |= {"epoch": [milliseconds(row.epoch_s) for row in rows]}
     columns |= {"waiting": [milliseconds(row.wait_s) for row in rows]}
-    columns |= {"bytes": [size(row.bytes_per_epoch) for row in rows], "in all": [size(row.bytes_total) for row in rows]}
+    columns |= {"rows": [size(row.bytes_per_epoch) for row in rows]}
+    columns |= {"weights": [size(row.grad_bytes_per_epoch) for row in rows]}
+    columns |= {"in all": [size(row.bytes_total) for row in rows]}
     if target is not None:
         reached = ["never" if row.target_s is None else duration(row.target_s) for row in rows]
         columns |= {f"to {target:g}": reached}
@@ -225,8 +261,13 @@ def _aligned(cell: str, head: str, column: Sequence[str]) -> str:
 
 def _in_common(rows: Sequence[Compared]) -> tuple[str, list[str]]:
     """The line of values that all runs share, and the columns whose values differ."""
-    values = {name: {getattr(row, name) for row in rows} for name in ("model", "ranks", "metric")}
+    values = {name: {getattr(row, name) for row in rows} for name in ("graph_name", "model", "ranks", "metric")}
     same = [name for name, found in values.items() if len(found) == 1]
     first = rows[0]
-    words = {"model": one_line(first.model, 60), "ranks": f"on {count(first.ranks, 'rank')}", "metric": first.metric}
-    return ", ".join(words[name] for name in same), [name for name in values if name not in same]
+    words = {
+        "graph_name": f"on {one_line(first.graph_name, 40)}" if first.graph_name else "",
+        "model": one_line(first.model, 60),
+        "ranks": f"on {count(first.ranks, 'rank')}",
+        "metric": first.metric,
+    }
+    return ", ".join(words[name] for name in same if words[name]), [name for name in values if name not in same]

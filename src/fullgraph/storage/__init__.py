@@ -22,7 +22,7 @@ from fullgraph.storage.document import (
     unsealed,
     write_document,
 )
-from fullgraph.storage.lock import FolderLock
+from fullgraph.storage.lock import FolderLock, in_use
 from fullgraph.storage.tensors import read_tensors, write_tensors
 from fullgraph.storage.workspace import NEW, sweep, workspace
 
@@ -31,6 +31,7 @@ __all__ = [
     "FolderLock",
     "checksum",
     "discard",
+    "in_use",
     "open_to_append",
     "parse_json",
     "read_document",

@@ -18,6 +18,7 @@ from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.graph_types import EDGE_TYPE, GraphTypes
 from fullgraph.partition import GraphFacts, Part, PartPairs
 from fullgraph.placement import Loss, Pipeline, Placement, RankView, Shard, WholeStep
+from fullgraph.report.evaluation import Evaluation
 from fullgraph.tasks.base import (
     EMBEDDINGS,
     SPLITS,
@@ -30,6 +31,7 @@ from fullgraph.tasks.base import (
     scored_by,
 )
 from fullgraph.tasks.decoder import scored
+from fullgraph.tasks.evaluation import evaluation_of
 from fullgraph.tasks.fetch import Fetch, Owners
 from fullgraph.tasks.losses import MeanLoss, RowLoss
 from fullgraph.tasks.metrics import Metric
@@ -275,16 +277,28 @@ class LinkTask:
         return torch.cat(parts) if parts else rows.new_zeros(sample.right.shape)
 
     def scores(self, out: Tensor, shard: Shard) -> Scores:
+        found: Scores = {}
+        for split, (scores, y) in self._scored_pairs(out, shard).items():
+            found[split] = scored_by(
+                self.metric, scores, y, shard.full.owners, Key(f"eval/{split}", shard.eval_clock.step)
+            )
+        return found
+
+    def evaluation(self, out: Tensor, shard: Shard) -> Evaluation:
+        pairs = self._scored_pairs(out, shard)
+        return evaluation_of("pairs", pairs, self.metric, shard.full.owners, shard.eval_clock.step)
+
+    def _scored_pairs(self, out: Tensor, shard: Shard) -> dict[str, tuple[Tensor, Tensor]]:
+        """The scores of each split's pairs, and whether they are edges."""
         fetch, samples = self.samples()
         with torch.no_grad():
             rows = fetch(out, shard.full.owners, shard.eval_clock, "eval/pairs")
-        found: Scores = {}
+        found = {}
         for split, sample in samples.items():
             scores, y = self.blockwise(rows, sample), sample.y
             if not getattr(self.metric, "ranked", False):
                 scores, y = scores.view(-1, 1), y.reshape(-1, 1)
-            key = Key(f"eval/{split}", shard.eval_clock.step)
-            found[split] = scored_by(self.metric, scores, y.to(scores.dtype), shard.full.owners, key)
+            found[split] = scores, y.to(scores.dtype)
         return found
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:

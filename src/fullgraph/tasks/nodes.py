@@ -12,6 +12,7 @@ from fullgraph.data import Graph
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement import Placement, Shard
+from fullgraph.report.evaluation import Evaluation
 from fullgraph.tasks.base import (
     SPLITS,
     Predicted,
@@ -24,6 +25,7 @@ from fullgraph.tasks.base import (
     scored_by,
     table_of,
 )
+from fullgraph.tasks.evaluation import evaluation_of
 from fullgraph.tasks.losses import MeanLoss, RowLoss, full
 from fullgraph.tasks.metrics import Metric
 from fullgraph.transport import Key
@@ -114,6 +116,7 @@ def node_task(
         _columns if real else _as_they_are,
         _values if real else _sets if multilabel else _classes,
         partial(check_logits, model, columns=classes, what=what) if model is not None else None,
+        kind="numbers" if real else "sets" if multilabel else "classes",
     )
 
 
@@ -123,8 +126,11 @@ class NodeTask:
     def __init__(
         self, metric: Metric, loss: MeanLoss, target: Callable[[Tensor, Tensor], Tensor],
         predicted: Callable[[Tensor], dict[str, Tensor]], check: Callable[..., None] | None = None,
+        *, kind: str = "",
     ) -> None:  # fmt: skip
+        """kind: how `evaluation` counts rows; empty: it does not."""
         self.metric, self._loss, self._target, self._predicted, self._check = metric, loss, target, predicted, check
+        self.kind = kind
 
     def loss(self, logits: Tensor, target: Tensor, count: int) -> Tensor:
         if self._check is not None:
@@ -139,12 +145,20 @@ class NodeTask:
         if self._check is not None:
             self._check(out, trains=False)
         scores: Scores = {}
-        for split in SPLITS:
-            rows = shard.full.splits[split]
-            picked, key = full(out[rows]), Key(f"eval/{split}", shard.eval_clock.step)
-            target = self._target(picked, shard.full.y[rows])
+        for split, (picked, target) in self._rows(out, shard).items():
+            key = Key(f"eval/{split}", shard.eval_clock.step)
             scores[split] = scored_by(self.metric, picked, target, shard.full.owners, key)
         return scores
+
+    def evaluation(self, out: Tensor, shard: Shard) -> Evaluation | None:
+        if not self.kind:
+            return None
+        return evaluation_of(self.kind, self._rows(out, shard), self.metric, shard.full.owners, shard.eval_clock.step)
+
+    def _rows(self, out: Tensor, shard: Shard) -> dict[str, tuple[Tensor, Tensor]]:
+        """The output and the target of this rank's rows of each split."""
+        found = {split: (full(out[rows]), shard.full.y[rows]) for split, rows in shard.full.splits.items()}
+        return {split: (found[split][0], self._target(*found[split])) for split in SPLITS}
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:
         return {name: table_of(rows, shard) for name, rows in self._predicted(full(out)).items()}

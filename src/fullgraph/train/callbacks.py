@@ -1,19 +1,15 @@
-"""Callbacks after every epoch: a user's own, which may end the run, TensorBoard's, and one that warns of late rows.
+"""Callbacks after every epoch: a user's own, which may end the run, and one that warns of late rows.
 
 It warns the user if the loss of a run with late rows hardly falls or swings.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
-from itertools import accumulate
-from pathlib import Path
-from statistics import median
 
 import torch
 
-from fullgraph.errors import InputError
 from fullgraph.own_code import own_code
 from fullgraph.report import EpochRecord
+from fullgraph.report.losses import trouble
 from fullgraph.report.terminal import note
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, Transport
@@ -50,31 +46,7 @@ class Callbacks:
             return bool(callback(record))
 
 
-class TensorBoard:
-    """Writes every number of an epoch's record under its name."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise InputError("--tensorboard needs an extra: pip install 'fullgraph[tensorboard]'") from error
-        self._writer = SummaryWriter(str(folder))
-
-    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
-        for name, value in asdict(record).items():
-            if name != "epoch" and value is not None:
-                self._writer.add_scalar(name, value, record.epoch)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 FIRST, EVERY = 50, 25  # epochs before the first check, and between checks
-RECENT = 10  # the best of this many last epochs counts
-FALL = 0.75  # above this share of the first loss, the loss has hardly fallen
-SWING = 1.2  # limit of loss / best loss so far: steady trainings have a median below 1.1, unsteady ones above 1.25
-SWINGING = 30  # the median of this many last epochs counts
-LEARNT = 0.2  # below this share of the first loss, swings do not lower the score
 
 
 class StaleWarning:
@@ -98,25 +70,3 @@ def fixes_for(*, method: str, averaged: bool) -> str:
     """Name the options that improved scores with late rows and that the run does not use yet."""
     cut = [] if method.split("-")[0] in ("metis", "fennel", "kaminpar", "mtkahypar") else ["--partitioner metis"]
     return ", or ".join([*cut, *([] if averaged else ["--strategy pipegcn-gf"]), "--strategy adaqp"])
-
-
-def trouble(losses: list[float]) -> str:
-    """Describe a problem with these losses; empty if they fall and stay close to the best."""
-    return hardly_learns(losses) or swings(losses)
-
-
-def hardly_learns(losses: list[float]) -> str:
-    """Describe losses that have hardly fallen; empty if they have fallen."""
-    first, best = losses[0], min(losses[-RECENT:])
-    if best <= FALL * first:
-        return ""
-    return f"the loss has hardly fallen in {len(losses)} epochs ({first:.3g} to {best:.3g})"
-
-
-def swings(losses: list[float]) -> str:
-    """Describe losses that swing; empty if they stay close to the best so far, or are small."""
-    ratios = [loss / best for loss, best in zip(losses, accumulate(losses, min), strict=True)]
-    usual = median(ratios[-SWINGING:])
-    if usual <= SWING or median(losses[-SWINGING:]) < LEARNT * losses[0]:
-        return ""
-    return f"the loss swings ({usual:.2g} times the best so far in epochs up to {len(losses)})"

@@ -76,7 +76,8 @@ class TrainConfig(Value):
     device: Annotated[DeviceName, Help("device of every rank's rows; with a number, that device")] = HOST
     backend: Annotated[str, OneOf("gloo", "nccl"), Help("library that sends messages between ranks")] = "gloo"
     timeout: Annotated[float, Range(1, 86400), Help("seconds until a silent rank, host or link counts as lost")] = 60.0
-    tensorboard: Annotated[bool, Help("write scalars for TensorBoard into the run's folder")] = False
+    log: Annotated[str, OneOf("none", "tensorboard", "wandb", "mlflow"), Help("tell a tracker every number")] = "none"
+    tensorboard: Annotated[bool, Help("the same as --log tensorboard, and beside another tracker")] = False
     report: Annotated[bool, Help("measure where the time of an epoch goes, and write report.html")] = True
     trace: Annotated[bool, Help("write trace.json, for Perfetto or chrome://tracing")] = False
     trace_epochs: Annotated[int, Range(1, 1000), Help("number of traced epochs")] = 3

@@ -18,7 +18,7 @@ MOST_METRICS = 1 << 28  # bytes; a larger file was not written by training
 # Every name that a run writes. A new run is refused if one of them exists, since the file belongs to someone else.
 NAMES = (
     CONFIG, METRICS, "result.json", "model.safetensors", "checkpoints", "predictions", SHARDS, "tensorboard",
-    "report.html", "profile.json", "trace.json", "torch_trace",
+    "report.html", "profile.json", "evaluation.json", "trace.json", "torch_trace",
 )  # fmt: skip
 
 

@@ -93,8 +93,9 @@ def arrays_of(spec: TaskSpec) -> list[str]:
 
 def write_predictions(
     order: Order, model: nn.Module, shard: Shard, task: Task, spec: TaskSpec, class_names: tuple[str, ...] = ()
-) -> None:
-    """Write the tables that the task declares, and `embeddings.npy` [N, D] if a layer is requested.
+) -> Tensor:
+    """Write the tables that the task declares, and `embeddings.npy` [N, D] if a layer is requested; return the model's
+    output.
 
     class_names: names of the classes; with names, tables of class numbers hold these texts.
 
@@ -122,6 +123,7 @@ def write_predictions(
             for name, table in tables.items():
                 _merge(work, folder / f"{name}.npy", table.count, transport.size)
         barrier(transport, Key("predict/merged", step))
+    return out
 
 
 def _checked(tables: dict[str, Table], spec: TaskSpec) -> dict[str, Table]:

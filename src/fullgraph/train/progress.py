@@ -5,13 +5,13 @@ from contextlib import ExitStack
 
 from fullgraph.display import Display
 from fullgraph.report import EpochRecord
+from fullgraph.report.profile import LAG
 from fullgraph.tasks import metric_name
 from fullgraph.train.trainer import Trainer
 from fullgraph.words import count, duration, milliseconds, score, size
 
 QUIET_S = 9.5  # print a line at least every ten seconds
-LAG = 1.25  # a rank lags if its work is this multiple of the mean, and LAG_S longer
-LAG_S = 0.005
+LAG_S = 0.005  # a rank that lags works this much longer than the mean
 STEADY = 0.8  # weight of the past in a rank's running mean
 MOST_RANKS = 8  # at most this many lines of ranks
 

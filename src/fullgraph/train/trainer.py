@@ -181,7 +181,7 @@ class Trainer:
         transport = self.shard.transport
         copies = transport.size // self.shard.train.owners.size
         mine = [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop]
-        mine += [*self.shard.clock.lateness.take(), self.meter.other_bytes]
+        mine += [*self.shard.clock.lateness.take(), self.meter.other_bytes, tally.waited_for("rows")]
         table = rank_table(transport, Key("meter", self.epoch), mine)
         self.meter.other_bytes = 0.0  # the bytes of this sum are added below
         self.rank_seconds = table[:, 1:3].tolist()
@@ -198,6 +198,7 @@ class Trainer:
             grad_bytes=round(float(table[:, 4].sum())),
             other_bytes=round(float(table[:, 8].sum()) + transport.size * cost_of(table.nbytes, transport.size).bytes),
             late=_ratio(*table[:, 6:8].sum(0).tolist()),
+            row_wait_s=float(table[:, 9].max()),
             **scores,
         )
         return record, bool(table[:, 5].any())

@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -52,7 +52,13 @@ class Heartbeat(Value):
 
 
 class HeartbeatBoard(Protocol):
-    """The place where ranks post heartbeats; it may be slow or fail when a network is cut."""
+    """The place where ranks post heartbeats; it may be slow or fail when a network is cut.
+
+    lost: why it could not be reached. may_hang: a call may never return.
+    """
+
+    lost: str
+    may_hang: bool
 
     def post(self, rank: int, heartbeat: Heartbeat) -> None: ...
     def read(self) -> Mapping[int, Heartbeat]: ...
@@ -60,6 +66,9 @@ class HeartbeatBoard(Protocol):
 
 class FolderBoard:
     """A private folder that all ranks of one machine share, with one small file per rank."""
+
+    lost = "its folder of heartbeats cannot be used: look for a full disk"
+    may_hang = False
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder, self.size = folder, size
@@ -79,6 +88,9 @@ class FolderBoard:
 
 class StoreBoard:
     """The store through which ranks on several machines met, over a separate connection."""
+
+    lost = "its network is down"
+    may_hang = True
 
     def __init__(self, store: Store, size: int) -> None:
         self.store, self.size = store, size
@@ -109,6 +121,7 @@ def _heartbeat(text: bytes) -> Heartbeat:
 
 
 PATIENCE_S = 4 * 3600.0  # a living rank may work this long without a message: rank 0 may partition a large graph
+MOST_NAMED = 4  # ranks that a message names
 LATE = 2  # beats that a rank may miss before the kernel is asked
 BEAT_S = 1.0  # seconds between heartbeats; a tenth of the timeout if that is shorter
 
@@ -126,6 +139,7 @@ class LivenessJudge:
     unmoved: int = 0
     cut_off: int = 0
     waited: int = 0
+    lost: str = "its network is down"  # why the board of heartbeats cannot be reached
     _idle: dict[int, bool] = field(default_factory=dict)  # whether the kernel saw that a rank does nothing
     _before: Mapping[int, Heartbeat] = field(default_factory=dict)
     _contact: int = -1
@@ -136,7 +150,7 @@ class LivenessJudge:
         self.cut_off = 0 if contact != self._contact else self.cut_off + 1
         self._contact = contact
         if self.cut_off >= self.limit:
-            return f"{self._name(self.rank, heartbeats)} has lost touch with all others: its network is down"
+            return f"{self._name(self.rank, heartbeats)} has lost touch with all others: {self.lost}"
         if self.cut_off:
             return None  # these heartbeats are old: they say nothing about the other ranks
         others = [rank for rank in range(self.size) if rank != self.rank]
@@ -152,16 +166,18 @@ class LivenessJudge:
         self._before = dict(heartbeats)
         dead = [rank for rank in others if self.silent[rank] >= self.limit and not self._is_away(rank, heartbeats)]
         if dead:
-            return "; ".join(
-                f"{self._name(rank, heartbeats)} gives no sign of life (last: {_last(heartbeats, rank)})"
-                for rank in dead
+            return _several(
+                [
+                    f"{self._name(rank, heartbeats)} gives no sign of life (last: {_last(heartbeats, rank)})"
+                    for rank in dead
+                ]
             )
         if self.unmoved >= self.limit:
             lines = [f"{self._name(rank, heartbeats)} waits too, for {_last(heartbeats, rank)}" for rank in others]
-            return f"messages are lost, the link between them is down or broken: {'; '.join(lines)}"
+            return f"messages are lost, the link between them is down or broken: {_several(lines)}"
         busy = self.at_work(heartbeats)
         if busy and self.waited >= self.patience:
-            return "; ".join(f"{self._name(rank, heartbeats)} has been at work too long" for rank in busy)
+            return _several([f"{self._name(rank, heartbeats)} has been at work too long" for rank in busy])
         return None
 
     def at_work(self, heartbeats: Mapping[int, Heartbeat]) -> list[int]:
@@ -189,6 +205,12 @@ class _ProcessProbe:
         return born(heartbeat.pid) == heartbeat.born != 0 and self.progress.made(heartbeat.pid)
 
 
+def _several(told: Sequence[str], between: str = "; ") -> str:
+    """The first few texts, and the number of the others."""
+    more = len(told) - MOST_NAMED
+    return between.join(told[:MOST_NAMED]) + (f"{between}and {more} more" if more > 0 else "")
+
+
 def _last(heartbeats: Mapping[int, Heartbeat], rank: int) -> str:
     return one_line(heartbeats[rank].doing, 120) if rank in heartbeats else "nothing, it never began"
 
@@ -205,6 +227,7 @@ class Watchdog:
         self.contact = 0  # beats at which the heartbeat board was reached
         self._doing, self._moves, self._waiting, self._beat = "starting", 0, 0, 0
         self._asking = False  # True during a call to the board, and after a call that failed
+        self._failed = False  # True after a call that failed
         with suppress(OSError, RuntimeError):  # a short run may end before the first beat
             self._post()
         self._over = threading.Event()
@@ -227,11 +250,13 @@ class Watchdog:
 
     def _wait(self, done: Callable[[float], bool], text: str) -> None:
         patience = round(PATIENCE_S / self.beat_s)
-        judge = LivenessJudge(self.rank, self.size, self.limit, patience, _ProcessProbe().is_working)
+        working = _ProcessProbe().is_working
+        judge = LivenessJudge(self.rank, self.size, self.limit, patience, working, lost=self.board.lost)
         start = time.monotonic()
         seen = -1
         while not done(self.beat_s):
-            if self.contact == seen and not self._asking and self._thread.is_alive():
+            stuck = self._failed or (self._asking and self.board.may_hang)
+            if self.contact == seen and not stuck and self._thread.is_alive():
                 continue  # the heartbeat thread got no core: the known heartbeats are old
             seen = self.contact
             verdict = judge.tick(self.heartbeats, seen)
@@ -251,7 +276,7 @@ class Watchdog:
     def _report_slow(self, busy: list[int], text: str, waited: float) -> None:
         """Report the slow ranks, from the first rank that waits for them."""
         if busy and self.rank == min(set(range(self.size)) - set(busy)):
-            names = ", ".join(map(str, busy))
+            names = _several(list(map(str, busy)), ", ")
             sys.stderr.write(f"fullgraph: rank {names} is slow: {self} has waited {waited:.0f} s for {text}\n")
             sys.stderr.flush()
 
@@ -275,9 +300,11 @@ class Watchdog:
         """Post a heartbeat at each beat. A board that fails is tried again; `contact` stands still meanwhile."""
         while not self._over.wait(self.beat_s):
             self._asking = True
-            with suppress(OSError, RuntimeError):
+            try:
                 self._post()
                 if self._waiting:
                     self.heartbeats = self.board.read()
                 self.contact += 1
-                self._asking = False
+                self._asking = self._failed = False
+            except (OSError, RuntimeError):
+                self._failed = True

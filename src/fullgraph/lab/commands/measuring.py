@@ -1,5 +1,6 @@
-"""Commands that measure, check and show: `fullgraph bench`, `doctor` and `report`."""
+"""Commands that measure, check and show: `fullgraph bench`, `doctor`, `report` and `watch`."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ import typer
 from fullgraph.axes import MODELS, STRATEGIES
 from fullgraph.commands.shared import GRAPHS, JsonOption, offer, print_json, with_fields
 from fullgraph.display import shown
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, Interrupted, one_line
 from fullgraph.options import read_config
 from fullgraph.train.config import TrainConfig
 
@@ -87,6 +88,22 @@ def report(
 
     page = write_report(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path(PAGE))
     print(f"wrote {one_line(page)}")
+
+
+def watch(
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs that train on this machine")],
+    port: Annotated[int, typer.Option(help="0: any free one", min=0, max=65535)] = 0,
+) -> None:
+    """Show the page of runs while they train: in a browser on this machine, read-only. It ends when they end.
+
+    Only this machine can reach the page. From another one: ssh -L PORT:127.0.0.1:PORT, with a --port.
+
+    Example:  fullgraph watch runs/mine        or:  fullgraph watch runs/first runs/second
+    """
+    from fullgraph.lab.html.live import watch as shown_live
+
+    with suppress(Interrupted):  # Ctrl-C is how a user stops watching
+        shown_live(runs, port, lambda line: print(one_line(line, 1000), flush=True))
 
 
 SIGNS = {"ok": "ok", "optional": "--", "missing": "!!"}

@@ -22,7 +22,8 @@ USES = {  # the purpose of each package of an extra; the package is also its mod
     "pyarrow": "Parquet and CSV",
     "kaminpar": "--partitioner kaminpar",
     "mtkahypar": "--partitioner mtkahypar",
-    "tensorboard": "--tensorboard",
+    "tensorboard": "--log tensorboard",
+    "wandb": "--log wandb",
     "cloudpickle": "models defined in a notebook",
 }
 LINE = re.compile(r"([A-Za-z0-9_.-]+)(?:>=([0-9.]+))?[^;]*(?:;.*extra == ['\"](\w+)['\"])?")

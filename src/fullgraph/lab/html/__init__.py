@@ -1,4 +1,4 @@
-"""Pages for a browser: one file each, without scripts and without network access."""
+"""Pages for a browser: one file each, which needs no network."""
 
 from fullgraph.lab.html.many import write_comparison
 from fullgraph.lab.html.one import write_report

@@ -7,19 +7,23 @@ from statistics import mean
 
 from fullgraph.lab.html.numbers import percent, seconds
 from fullgraph.lab.html.past import PastRun
-from fullgraph.report.profile import Bin, Profile
+from fullgraph.report.losses import trouble
+from fullgraph.report.profile import LAG, Bin, Profile, RankProfile
 from fullgraph.words import size
 
-UNEVEN = 1.25  # busiest rank / mean; beyond it, the others wait
 MUCH_WAIT = 0.3  # share of an epoch
+SOME_WAIT = 0.1
+MUCH_LOST = 0.05  # share of an epoch that a rank works longer than the mean
+EXPLAINED = 1.15  # times its share of the edges, a rank's work is not explained by them
 FULL_BITS = 16  # bits per number on the wire; as many are hardly compressed
 MEMORY = 0.8  # share of a machine's memory
+PATIENCE = 5  # evaluations without a better score
 LEAST_GAIN = 3  # how many times fewer bytes a strategy must send to be suggested
 
 
 def advice(run: PastRun) -> list[str]:
     """One text for each figure that stands out; empty if none does."""
-    rules: list[Callable[[PastRun, Profile], Iterator[str]]] = [_cores, _cut, _compute, _waits, _sums, _halo, _memory]
+    rules: list[Callable[[PastRun, Profile], Iterator[str]]] = [_cores, _work, _waits, _sums, _halo, _memory]
     found = [text for rule in rules for text in rule(run, run.profile)] if run.profile else []
     return [*found, *_learning(run)]
 
@@ -30,45 +34,54 @@ def warm(bins: tuple[Bin, ...]) -> Bin:
     return sum(rest[1:], rest[0]) if rest else Bin()
 
 
+def waited(rank: RankProfile) -> float:
+    """The share of a rank's epochs that it waits for rows or sums gradients."""
+    total = warm(rank.bins)
+    return (total.wait_s + total.sum_s) / total.step_s if total.step_s else 0.0
+
+
 def _cores(run: PastRun, profile: Profile) -> Iterator[str]:
     """Ranks that compute on a CPU and share its cores."""
     for host in sorted({rank.host for rank in profile.ranks}):
         there = [rank for rank in profile.ranks if rank.host == host and not rank.device_bytes]
         cores, threads = max((rank.cores for rank in there), default=0), sum(rank.threads for rank in there)
-        if cores and threads > cores:
+        share = mean(map(waited, there)) if there else 0.0
+        if cores and threads > cores and share > SOME_WAIT:
             yield (
-                f"{len(there)} ranks with {threads} threads compete for {cores} cores on {host}: "
-                f"with at most {cores} threads, an epoch waits less for ranks without a core."
+                f"{len(there)} ranks with {threads} threads compete for {cores} cores on {host}, and {percent(share)} "
+                f"of the epoch is waiting: try as many ranks as cores."
             )
 
 
-def _cut(run: PastRun, profile: Profile) -> Iterator[str]:
-    arcs = [rank.arcs for rank in profile.ranks]
-    worst = max(range(len(arcs)), key=arcs.__getitem__)
-    off = arcs[worst] / mean(arcs) if sum(arcs) else 1.0
-    if off > UNEVEN:
-        options = dict(run.options)
-        weighs = options.get("partitioner.degree_weight", "0") not in ("0", "0.0")
-        fix = "partition with -p degree_weight=1" if run.partitioner.startswith("metis") else "--partitioner metis"
-        if run.partitioner.startswith("metis") and weighs:
-            fix = "partition with a larger -p degree_weight, or use fewer ranks"
-        yield f"Rank {worst} has {off:.1f}x the edges of the mean, and the others wait for it: {fix}."
-
-
-def _compute(run: PastRun, profile: Profile) -> Iterator[str]:
-    """A rank that computes longer than its edges explain: another program runs there, or its machine is slower."""
+def _work(run: PastRun, profile: Profile) -> Iterator[str]:
+    """A rank that works longer than the others, while they wait: its part is larger, or its machine is slower."""
     sums = [warm(rank.bins) for rank in profile.ranks]
     each = [total.compute_s / total.epochs for total in sums]
-    arcs = [rank.arcs for rank in profile.ranks]
     worst = max(range(len(each)), key=each.__getitem__)
-    if len(each) > 1 and mean(each) and mean(arcs):
-        slow, share = each[worst] / mean(each), arcs[worst] / mean(arcs)
-        if slow > UNEVEN and slow > 1.15 * share:
-            there = profile.ranks[worst].host
-            yield (
-                f"Rank {worst} computes {slow:.1f}x as long as the mean with {share:.1f}x its edges: look for another "
-                f"program on {there}, a slower processor, or fewer threads than elsewhere."
-            )
+    usual, epoch_s = mean(each), max(total.step_s / total.epochs for total in sums)
+    if len(each) < 2 or each[worst] < LAG * usual or each[worst] - usual < MUCH_LOST * epoch_s:
+        return
+    arcs = [rank.arcs for rank in profile.ranks]
+    slow, share = each[worst] / max(usual, 1e-9), arcs[worst] / max(mean(arcs), 1e-9)
+    begin = f"Rank {worst} computes {seconds(each[worst])} per epoch, {slow:.1f}x the mean, and the others wait for it"
+    if slow > EXPLAINED * share:
+        there = profile.ranks[worst].host
+        yield (
+            f"{begin}; it has {share:.1f}x the mean's edges. Look for another program on {there}, a slower "
+            "processor, or fewer threads than elsewhere."
+        )
+    else:
+        yield f"{begin}, because it has {share:.1f}x the mean's edges: {_balanced(run)}."
+
+
+def _balanced(run: PastRun) -> str:
+    """What balances edges, other than what the run's partitioner was told already."""
+    if not run.partitioner.startswith("metis"):
+        return "--partitioner metis balances them"
+    given = dict(run.options).get("partitioner.degree_weight", "0")
+    if given in ("0", "0.0"):
+        return "partition with -p degree_weight=1"
+    return f"metis was told to balance them (degree_weight {given}) and could not; use fewer ranks"
 
 
 def _waits(run: PastRun, profile: Profile) -> Iterator[str]:
@@ -85,7 +98,7 @@ def _waits(run: PastRun, profile: Profile) -> Iterator[str]:
         least_waiting = min(range(len(shares)), key=shares.__getitem__)
         yield (
             f"{begin}, of rank {least_waiting} only {percent(shares[least_waiting])}: the others wait for its work, "
-            "not for messages. Balance the parts, or find what slows it down."
+            "not for messages."
         )
     elif bits >= FULL_BITS and gain > LEAST_GAIN:
         yield f"{begin}: --strategy sylvie-a would send 1/{gain:.0f} of the bytes, one step late; sylvie-s in step."
@@ -118,10 +131,12 @@ def _halo(run: PastRun, profile: Profile) -> Iterator[str]:
     ranks = len(profile.ranks)
     border = 2 * nodes * (ranks - 1) / ranks
     halos = any(flow.channel.startswith("halo") for rank in profile.ranks for flow in rank.traffic)
-    if ranks > 1 and halos and halo > border:
+    waits = mean(map(waited, profile.ranks)) if profile.ranks else 0.0
+    fits = not profile.types and ":" not in run.model  # a mixture takes our models of graphs with one type
+    if ranks > 1 and halos and halo > border and waits > SOME_WAIT and fits:
         yield (
-            f"Halos have {halo / nodes:.1f} rows per node: --strategy mixgcn would move {border / halo:.2f} of them, "
-            "and fewer ranks fewer still."
+            f"{percent(waits)} of the epoch is waiting, and halos have {halo / nodes:.1f} rows per node: --strategy "
+            f"mixgcn would move {border / halo:.2f} of them, and fewer ranks fewer still."
         )
 
 
@@ -143,14 +158,18 @@ def _memory(run: PastRun, profile: Profile) -> Iterator[str]:
 
 
 def _learning(run: PastRun) -> Iterator[str]:
+    late = run.profile is not None and run.profile.total.lag > 0
+    if late and len(run.records) >= 50 and (text := trouble([record.loss for record in run.records])):
+        yield f"{text[0].upper()}{text[1:]}, and halo rows come late: compare with --strategy vanilla."
     if run.outcome is None or len(run.records) < 20:
         return
     best, last = run.outcome.best_epoch, run.outcome.epochs
+    after = sum(record.val is not None for record in run.records[best:])  # evaluations that were no better
     if best == last:
         yield f"The best validation score came in the last epoch, {last}: more epochs may score higher (--epochs)."
-    elif best and best <= 0.5 * last:
+    elif best and best <= 0.5 * last and after > PATIENCE and dict(run.options).get("train.patience", "0") == "0":
         spent = sum(record.epoch_s for record in run.records[best:])
         yield (
             f"The best validation score came in epoch {best} of {last}; the {seconds(spent)} after it gave no better "
-            "one: --patience 5 would have stopped."
+            f"one: --patience {PATIENCE} would have stopped."
         )

@@ -6,8 +6,12 @@ line by line, and a name may come from somebody else's run.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
+from urllib.parse import quote
 
 from fullgraph.errors import printable
 
@@ -36,6 +40,36 @@ def tag(name: str, /, *children: object, **attributes: Attribute) -> Safe:
 
 VOID = {"meta", "br"}
 
+# Shows what the mark under the pointer says, at once and beside it. A page needs it for nothing else.
+SCRIPT = """
+(() => {
+const tip = document.createElement('div');
+tip.className = 'tip'; tip.hidden = true; tip.setAttribute('aria-hidden', 'true'); document.body.append(tip);
+const marks = 'rect:has(> title), circle:has(> title)';
+document.querySelectorAll('figure svg[role=img]').forEach(chart => {
+  const held = [...chart.querySelectorAll(marks)].map(mark => [mark, mark.querySelector('title')]);
+  const said = new Map(held.map(([mark, title]) => [mark, title.textContent]));
+  chart.addEventListener('pointermove', event => {
+    let best = said.has(event.target) ? event.target : null, least = 24;
+    if (!best) for (const mark of said.keys()) {
+      if (mark.tagName !== 'circle') continue;
+      const box = mark.getBoundingClientRect();
+      const far = Math.hypot(box.x + box.width / 2 - event.clientX, box.y + box.height / 2 - event.clientY);
+      if (far < least) { least = far; best = mark; }
+    }
+    tip.hidden = !best;
+    if (!best) return;
+    tip.textContent = said.get(best);
+    const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+    tip.style.left = Math.max(4, Math.min(event.clientX + 12, room)) + 'px';
+    tip.style.top = (event.clientY + 16) + 'px';
+  });
+  chart.addEventListener('pointerleave', () => { tip.hidden = true; });
+});
+})();
+"""
+SCRIPT_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+
 
 def joined(parts: list[Safe]) -> Safe:
     return Safe("".join(parts))
@@ -45,9 +79,11 @@ def _number(value: str | int | float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-LIGHT = ("#2f6fb7", "#c96a00", "#c0392b", "#7c4dbe", "#0b7f78", "#5c8f1f", "#737a84", "#b83280")
-DARK = ("#6ea8e8", "#f2a65a", "#ef7b6c", "#b794f0", "#4fc3ba", "#a3cc5c", "#a9b0b9", "#f08cc0")
+# Readers with deuteranopia or protanopia can tell each pair apart; the tests simulate both.
+LIGHT = ("#2066b8", "#b48700", "#5a2d00", "#7b4dff", "#4c9a5a", "#0a1f6c", "#737a84", "#a01050")
+DARK = ("#6ea8e8", "#d99a2b", "#d9502e", "#8f66ff", "#b5f5d0", "#f5ec6a", "#9aa1ab", "#b0488f")
 COLOURS = len(LIGHT)
+SAFE = " ,.:;()+-/|=*"  # characters of CSV that a link may hold as they are
 
 
 GENERATOR = '<meta name="generator" content="fullgraph">'
@@ -80,11 +116,16 @@ outline-offset:2px}}
 .tiles dd{{margin:0;font-size:1.2rem;font-weight:600}}
 .charts{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr));gap:16px}}
 figure{{margin:0;background:var(--card);border-radius:8px;padding:12px;min-width:0}}figure.full{{grid-column:1/-1}}
-figcaption{{font-weight:600;margin-bottom:4px}}figcaption span{{display:block;font-weight:400;color:var(--soft);
-font-size:.88rem}}
+figcaption{{font-weight:600;margin-bottom:4px}}figcaption span:not(.tools){{display:block;
+font-weight:400;color:var(--soft);font-size:.88rem}}
 svg{{display:block;width:100%;height:auto}}svg text{{fill:var(--text);font-size:12px}}svg text.small{{font-size:10px}}
 svg text.name{{fill:var(--soft)}}svg text.onfill{{fill:var(--on)}}
-.grid{{stroke:var(--grid)}}.axis{{stroke:var(--edge)}}.line{{fill:none;stroke-width:1.8}}.scroll{{overflow-x:auto}}
+.grid{{stroke:var(--grid)}}.axis{{stroke:var(--edge)}}.line{{fill:none;stroke-width:1.8}}.ring{{fill:none;stroke:var(--text)}}
+.error{{stroke:var(--text);stroke-width:1.6}}svg.key{{display:inline-block;width:30px;height:12px;margin-right:6px}}
+.tip{{position:fixed;z-index:2;max-width:min(320px,90vw);pointer-events:none;background:var(--text);color:var(--bg);
+padding:3px 8px;border-radius:6px;font-size:.85rem}}.tools{{
+float:right;font-weight:400;font-size:.8rem;margin-left:8px}}
+.verdict{{font-size:1.05rem;font-weight:600}}.scroll{{overflow-x:auto}}
 svg.wide{{min-width:640px}}
 {
     "".join(
@@ -104,7 +145,7 @@ th:first-child,td:first-child,.words th,.words td{{text-align:left}}thead th{{co
 pre{{background:var(--card);border-radius:8px;padding:10px 12px;overflow-x:auto;white-space:pre-wrap;margin:8px 0}}
 .advice li{{margin:6px 0;max-width:80ch}}footer{{margin:40px auto 24px;font-size:.85rem}}
 @media print{{:root{{color-scheme:light;--bg:#fff;--card:#fff;--text:#000;--soft:#333;--grid:#ccc;--edge:#888;
---good:#12633d;--on:#fff;{_colours(LIGHT)}}}nav,.skip,details{{display:none}}figure,tr{{break-inside:avoid}}
+--good:#12633d;--on:#fff;{_colours(LIGHT)}}}nav,.skip,details,.tools,.tip{{display:none}}figure,tr{{break-inside:avoid}}
 svg.wide{{min-width:0}}body{{font-size:12px}}*{{print-color-adjust:exact;-webkit-print-color-adjust:exact}}}}
 """
 
@@ -120,8 +161,9 @@ def document(title: str, head: Sequence[Safe], sections: Sequence[tuple[str, str
             for anchor, name, content in sections
         ), id="content"),
         tag("footer", tag("p", foot)),
+        tag("script", Safe(SCRIPT)),
     ]  # fmt: skip
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    policy = f"default-src 'none'; script-src 'sha256-{SCRIPT_HASH}'; style-src 'unsafe-inline'; img-src data:"
     head_tags = [
         tag("meta", charset="utf-8"),
         Safe(GENERATOR),
@@ -136,10 +178,19 @@ def document(title: str, head: Sequence[Safe], sections: Sequence[tuple[str, str
 
 
 def figure(title: str, chart: Safe, *, about: str = "", below: Safe | str = "", full: bool = False) -> Safe:
-    """A chart with a title, a description, a legend and its numbers."""
+    """A chart with a title, links to itself and to its numbers as CSV, a description, and a legend."""
     said = [tag("span", about)] if about else []
+    place = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "chart"
+    links = [tag("a", "link", href=f"#{place}", aria_label=f"Link to the chart {title}")]
+    if numbers := getattr(chart, "csv", ""):
+        data = f"data:text/csv;charset=utf-8,{quote(numbers, safe=SAFE)}"
+        links += [
+            Safe(" "),
+            tag("a", "CSV", href=data, download=f"{place}.csv", aria_label=f"Numbers of {title} as CSV"),
+        ]
     inner = tag("div", chart, class_="scroll", tabindex=0, role="group", aria_label=title) if full else chart
-    return tag("figure", tag("figcaption", title, *said), inner, below, class_="full" if full else None)
+    head = tag("figcaption", tag("span", *links, class_="tools"), title, *said)
+    return tag("figure", head, inner, below, class_="full" if full else None, id=place)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: bool = False, caption: str = "") -> Safe:

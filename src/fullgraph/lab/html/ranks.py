@@ -1,8 +1,9 @@
-"""Page sections over all ranks: the time of epochs, traffic, the partition, memory."""
+"""Page sections over all ranks: the time of epochs, the partition, memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from fullgraph.lab.html.advice import warm
 from fullgraph.lab.html.charts import Bar, Block, Lane, Line, columns, heat, legend, lines, rows, timeline
@@ -13,13 +14,14 @@ from fullgraph.report.profile import Bin, Profile, RankProfile
 from fullgraph.words import size
 
 # Parts of an epoch: name, colour, field of a bin.
-PARTS = (("compute", 0, "compute_s"), ("pack and unpack", 1, "pack_s"), ("exposed wait", 2, "wait_s"),
+PARTS = (("compute", 0, "compute_s"), ("pack and unpack", 1, "pack_s"), ("waiting for rows", 2, "wait_s"),
          ("gradient all-reduce", 3, "sum_s"))  # fmt: skip
 BESIDE = (("encode and decode", 4, "code_s"), ("hidden communication", 5, "hidden_s"))
 PIECES = {"compute": 0, "pack": 1, "unpack": 1, "wait": 2, "sum": 3, "update": 6, "encode": 4, "decode": 4}
 MOST_RANKS = 64  # in a chart
 MOST_LANES = 8  # ranks in a timeline, and charts over the run
 MOST_CELLS = 48
+COMPILES = 2.0  # times the usual epoch; a longer first epoch compiled kernels
 
 
 def shown(profile: Profile, most: int) -> list[tuple[int, RankProfile]]:
@@ -31,20 +33,24 @@ def shown(profile: Profile, most: int) -> list[tuple[int, RankProfile]]:
     return sorted(slowest)
 
 
-def epoch_section(run: PastRun, profile: Profile) -> list[Safe]:
-    """Bars by rank, a timeline of a typical epoch, bars over the run."""
-    epochs = sum(bin.epochs for bin in profile.ranks[0].bins) if profile.ranks else 0
-    if not epochs:
-        return [tag("p", "No epoch was measured.")]
+def epoch_section(run: PastRun) -> list[Safe]:
+    """A sentence, bars by rank, epochs over the run, a timeline of a typical epoch, and ranks by epochs."""
+    profile = run.profile
+    epochs = sum(bin.epochs for bin in profile.ranks[0].bins) if profile is not None and profile.ranks else 0
+    figures = [_epochs(run)] if run.records else []
+    if profile is None or not epochs:
+        return [tag("p", "The parts of an epoch are known when the run ends."), charts(figures)]
+    totals = [warm(rank.bins) for rank in profile.ranks]
+    whole = sum(total.step_s for total in totals) or 1.0
+    parts = [f"{name} {percent(sum(getattr(total, field) for total in totals) / whole)}" for name, _, field in PARTS]
     words = (
-        f"Epochs {profile.first_epoch} to {profile.first_epoch + epochs - 1}. An epoch consists of compute, packing, "
-        "exposed waits and gradient all-reduces, which include waiting for the last rank. Other threads encode and "
-        "decode at the same time. Hidden communication: messages were on their way while the rank worked."
+        f"Of an epoch's time, in the mean of the ranks: {', '.join(parts)}. The gradient all-reduce includes waiting "
+        f"for the last rank. Epochs {profile.first_epoch} to {profile.first_epoch + epochs - 1} were measured."
     )
-    figures = [_by_rank(profile), _epochs(run)]
+    figures.insert(0, _by_rank(profile))
     if profile.typical_epoch:
         figures.append(_typical(profile))
-    figures += _over_the_run(profile)
+    figures += [_over_the_run(profile)]
     return [tag("p", words), charts(figures)]
 
 
@@ -63,14 +69,22 @@ def _by_rank(profile: Profile) -> Safe:
 
 
 def _epochs(run: PastRun) -> Safe:
+    """Seconds over epochs; a first epoch that is much longer is told instead of drawn."""
+    records, about = run.records, ""
+    usual = median(r.epoch_s for r in records)
+    if len(records) > 3 and records[0].epoch_s > COMPILES * usual:
+        about = f"Epoch 1 took {seconds(records[0].epoch_s)}, with the compilation of kernels, and is not drawn. "
+        records = records[1:]
     curves = [
-        Line("epoch", [(r.epoch, r.epoch_s) for r in run.records], 0),
-        Line("waiting", [(r.epoch, r.wait_s) for r in run.records], 2),
+        Line("epoch", [(float(r.epoch), r.epoch_s) for r in records], 0),
+        Line("all waiting", [(float(r.epoch), r.wait_s) for r in records], 2, dash=1),
     ]
+    if for_rows := [(float(r.epoch), r.row_wait_s) for r in records if r.row_wait_s is not None]:
+        curves.append(Line("for rows", for_rows, 1, dash=2))
     chart = lines(curves, title="Seconds of an epoch, over epochs", x="epoch", y="per epoch", y_words=seconds,
                   from_zero=True)  # fmt: skip
-    key = legend([(line.name, line.colour) for line in curves])
-    about = "The slowest rank of each epoch. Waits include the waits in gradient all-reduces."
+    key = legend([(line.name, line.colour) for line in curves], [line.dash for line in curves])
+    about += "The slowest rank of each epoch. All waiting is for rows and in gradient all-reduces."
     return figure("Epochs", chart, about=about, below=key)
 
 
@@ -78,7 +92,7 @@ def _bar(label: str, total: Bin, parts: Sequence[tuple[str, int, str]]) -> Bar:
     pieces = []
     for name, colour, field in parts:
         value = getattr(total, field) / total.epochs
-        share = getattr(total, field) / total.step_s if total.step_s else 0.0
+        share = min(1.0, getattr(total, field) / total.step_s) if total.step_s else 0.0
         pieces.append((value, colour, f"{label}, {name}: {seconds(value)}, {percent(share)} of an epoch"))
     return Bar(label, pieces)
 
@@ -101,112 +115,38 @@ def _typical(profile: Profile) -> Safe:
             lanes.append(Lane(f"rank {number}" if first else row, blocks, thin=not first))
     chart = timeline(lanes, title="Timeline of every rank in a typical epoch", x="since the epoch began",
                      x_words=seconds)  # fmt: skip
-    named = ("compute", "pack and unpack", "wait", "gradient all-reduce", "encode and decode")
+    named = ("compute", "pack and unpack", "waiting for rows", "gradient all-reduce", "encode and decode")
     key = legend([*((name, colour) for colour, name in enumerate(named)), ("update", 6)])
     about = f"Epoch {profile.typical_epoch}, whose time is nearest the median. Thin rows are threads of the transport."
     return figure("A typical epoch", chart, about=about, below=key, full=True)
 
 
-def _over_the_run(profile: Profile) -> list[Safe]:
-    figures = []
-    for number, rank in shown(profile, MOST_LANES):
-        first, bars = profile.first_epoch, []
-        for bin in rank.bins:
-            last = first + bin.epochs - 1
-            label = str(first)
-            name = f"epoch {first}" if last == first else f"epochs {first} to {last}"
-            means = [(part, colour, getattr(bin, field) / bin.epochs) for part, colour, field in PARTS]
-            pieces = [(value, colour, f"{name}, {part}: {seconds(value)}") for part, colour, value in means]
-            bars.append(Bar(label, pieces))
-            first = last + 1
-        chart = columns(bars, title=f"Epochs of rank {number} over the run, by part", x="epoch", y="per epoch",
-                        y_words=seconds)  # fmt: skip
-        figures.append(figure(f"Rank {number} over the run", chart, below=_key(PARTS)))
-    return figures
+def _over_the_run(profile: Profile) -> Safe:
+    """Ranks by epochs: seconds of each rank's own work."""
+    ranks = shown(profile, MOST_RANKS)
+    first, heads, last = profile.first_epoch, list[str](), list[int]()
+    for bin in profile.ranks[0].bins:
+        heads.append(str(first))
+        first += bin.epochs
+        last.append(first - 1)
+    cells = [[(bin.compute_s + bin.pack_s) / bin.epochs for bin in rank.bins] for _, rank in ranks]
+    skip = 1 if len(heads) > 3 and median(row[0] for row in cells) > COMPILES * median(row[1] for row in cells) else 0
+    cells, heads, last = [row[skip:] for row in cells], heads[skip:], last[skip:]
+    names = [f"rank {number}" for number, _ in ranks]
 
+    def words(r: int, c: int) -> str:
+        bin = ranks[r][1].bins[c + skip]
+        epochs = f"epoch {heads[c]}" if str(last[c]) == heads[c] else f"epochs {heads[c]} to {last[c]}"
+        parts = ", ".join(f"{name} {seconds(getattr(bin, field) / bin.epochs)}" for name, _, field in PARTS)
+        return f"{names[r]}, {epochs}: {parts}"
 
-def wire_section(run: PastRun, profile: Profile) -> list[Safe]:
-    """Bytes by layer and direction, sent and predicted; bits, staleness and lateness over the run."""
-    flows: dict[tuple[str, str], list[int]] = {}
-    for rank in profile.ranks:
-        for flow in rank.traffic:
-            sums = flows.setdefault((flow.channel, flow.way), [0] * 5)
-            fields = (flow.messages, flow.rows, flow.numbers, flow.bytes, flow.expected)
-            flows[flow.channel, flow.way] = [a + b for a, b in zip(sums, fields, strict=True)]
-    if not flows:
-        return [tag("p", "No rows crossed between ranks.")]
-    epochs = max(1, sum(bin.epochs for bin in profile.ranks[0].bins))
-    figures = [_bytes(flows, epochs), _bits(profile), _lag(profile)]
-    late = [(float(r.epoch), r.late) for r in run.records if r.late is not None]
-    if late:
-        chart = lines([Line("off by", late, 2)], title="How far late rows are from fresh ones, over epochs", x="epoch",
-                      y="|late - fresh| / |fresh|", y_words=percent, from_zero=True)  # fmt: skip
-        about = "Measured every 20 epochs, on rows before any dropout."
-        figures.append(figure("How far late rows are off", chart, about=about))
-    cells = [
-        (f"{channel} {way}", count(messages), count(rows), f"{8 * sent / numbers:.3g}" if numbers else "",
-         size(sent / epochs), size(expected / epochs), _agreed(sent, expected))
-        for (channel, way), (messages, rows, numbers, sent, expected) in sorted(flows.items())
-    ]  # fmt: skip
-    names = (
-        "channel and direction",
-        "messages",
-        "rows",
-        "bits per number",
-        "sent per epoch",
-        "predicted",
-        "sent / predicted",
-    )
-    return [charts(figures), table(names, cells, caption="Sums over ranks")]
-
-
-def _agreed(sent: int, expected: int) -> str:
-    return f"{sent / expected:.4g}" if expected else ""
-
-
-def _bytes(flows: dict[tuple[str, str], list[int]], epochs: int) -> Safe:
-    bars = []
-    for (channel, way), (_, _, numbers, sent, expected) in sorted(flows.items()):
-        name = f"{channel} {way}"
-        what = f"{name}: {size(sent / epochs)} per epoch, {8 * sent / max(1, numbers):.3g} bits per number"
-        bars.append(Bar(_short(channel, way), [(sent / epochs, 0, what)]))
-        bars.append(Bar("predicted", [(expected / epochs, 6, f"{name}: {size(expected / epochs)} predicted")]))
-    chart = rows(bars, title="Bytes by layer and direction, sent and predicted", x="bytes per epoch", x_words=size,
-                 thick=12.0)  # fmt: skip
-    about = "Sent as encoded; predicted from the cut, the schedule and the codec alone."
-    return figure("Bytes by layer and direction", chart, about=about, below=legend([("sent", 0), ("predicted", 6)]))
-
-
-def _short(channel: str, way: str) -> str:
-    return f"{channel.partition('/')[2] or channel} {'fwd' if way == 'forward' else 'bwd'}"[-22:]
-
-
-def _over(profile: Profile, value: Callable[[Bin], float | None]) -> list[tuple[float, float]]:
-    """A number by epoch, computed from the bins of all ranks."""
-    points, first = list[tuple[float, float]](), profile.first_epoch
-    for place in range(min(len(rank.bins) for rank in profile.ranks)):
-        here = [rank.bins[place] for rank in profile.ranks]
-        found = value(sum(here[1:], here[0]))
-        if found is not None:
-            points.append((float(first), found))
-        first += here[0].epochs
-    return points
-
-
-def _bits(profile: Profile) -> Safe:
-    points = _over(profile, lambda total: 8 * total.bytes / total.numbers if total.numbers else None)
-    chart = lines([Line("bits per number", points, 3)], title="Bits per number on the wire, over epochs", x="epoch",
-                  y="bits per number", from_zero=True)  # fmt: skip
-    said = f" At the end the rate was {32 / points[-1][1]:.3g}." if points and points[-1][1] else ""
-    about = f"Bytes sent / numbers given, all layers and both directions; b bits are a rate of 32 / b.{said}"
-    return figure("Bits and rate in effect", chart, about=about)
-
-
-def _lag(profile: Profile) -> Safe:
-    points = _over(profile, lambda total: total.lag / total.epochs)
-    chart = lines([Line("steps late", points, 2)], title="How many steps late the oldest rows were, over epochs",
-                  x="epoch", y="steps late", from_zero=True)  # fmt: skip
-    return figure("Staleness in effect", chart, about="Age of the oldest rows that an epoch read; 0: all fresh.")
+    chart = heat(cells, title="Work of every rank over the run", x="epoch", y="rank", words=words, rows=names,
+                 columns=heads, shown=seconds, wide=True, low=min(value for row in cells for value in row))  # fmt: skip
+    most = max(value for row in cells for value in row)
+    about = f"Seconds of own work per epoch, without waiting; the darkest cell is {seconds(most)}."
+    if skip:
+        about += " The first epoch, with the compilation of kernels, is left out."
+    return figure("Work of every rank over the run", chart, about=about, full=True)
 
 
 def cut_section(profile: Profile) -> list[Safe]:
