@@ -53,7 +53,10 @@ MODELS = Axis(
 SCHEDULES = Axis(
     "schedule",
     ("depth", "turn"),
-    {name: f"fullgraph.exchange.schedule:{name.title()}" for name in ("sync", "pipelined", "bounded", "skip")},
+    {
+        name: f"fullgraph.exchange.schedule:{name.title()}"
+        for name in ("sync", "pipelined", "bounded", "skip", "steady")
+    },
 )
 CODECS = Axis(
     "codec",

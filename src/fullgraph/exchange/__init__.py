@@ -9,8 +9,8 @@ from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.own import checked_schedule
 from fullgraph.exchange.rows import RowFacts, Sides
-from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
-from fullgraph.exchange.state import Drift, Smooth
+from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Steady, Sync, Turn, table
+from fullgraph.exchange.state import Drift, Extrapolate, Smooth
 from fullgraph.exchange.wire import Builder, Except, Wire, Wires
 
 AnySchedule = Annotated[Schedule, SCHEDULES]
@@ -25,6 +25,7 @@ __all__ = [
     "Clock",
     "Drift",
     "Except",
+    "Extrapolate",
     "Held",
     "Hop",
     "Pipelined",
@@ -33,6 +34,7 @@ __all__ = [
     "Sides",
     "Skip",
     "Smooth",
+    "Steady",
     "Sync",
     "Turn",
     "Wire",

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange.clock import Clock
+from fullgraph.exchange.ending import Ending
 from fullgraph.exchange.inbox import Held, Inbox
 from fullgraph.plan import Route
 
@@ -20,10 +21,11 @@ class Channel:
         halo = channel.end(token)
     """
 
-    def __init__(self, route: Route, clock: Clock, features: Inbox, gradients: Inbox) -> None:
+    def __init__(self, route: Route, clock: Clock, features: Inbox | Ending, gradients: Inbox | Ending) -> None:
         self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
         self.since, self.until = clock.step, sys.maxsize  # steps in which it is used
         self._comparable = True  # whether the rows posted last can be compared with another step's
+        self._measured = False  # whether a schedule follows how far the rows moved
 
     def begin(
         self, x: Tensor, *, relu: bool = False, mapped: bool = False, device: torch.device | None = None
@@ -55,9 +57,13 @@ class Channel:
             return None
         return self.route.unpack(by_peer, torch.zeros(count, dtype=torch.bool))
 
+    def measure(self, packed: dict[int, Tensor], step: int) -> None:
+        """Measure in every step how far rows moved, for a schedule that follows it."""
+        self._measured = self.features.measure(packed, step, comparable=self._comparable)
+
     def look(self, used: dict[int, Tensor] | None, step: int) -> None:
         """Compare late rows with this step's rows, in the training steps that do so, before any dropout."""
-        if self.clock.use == "rows" and self._comparable and self.clock.lateness.looks(step):
+        if self.clock.use == "rows" and self._comparable and not self._measured and self.clock.lateness.looks(step):
             fresh = self.features.fresher(step)
             if fresh is not None:
                 self.clock.lateness.add(used, fresh)
@@ -74,7 +80,7 @@ class Hop:
     If a step runs in pieces, autograd does not cross ranks: the executor of the pieces calls these methods.
     """
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox | Ending) -> None:
         self._inbox = inbox
 
     def send(self, rows: Tensor, step: int) -> None:
@@ -106,6 +112,7 @@ class Begin(torch.autograd.Function):
         ctx.channel, ctx.step, ctx.relu, ctx.mapped = channel, channel.clock.step, relu, mapped
         token = x.new_empty((0, *x.shape[1:]), device=device)
         if not channel.clock.again:
+            channel.measure(packed, ctx.step)
             channel.features.post(packed, token, ctx.step)
         return x.view_as(x), token
 

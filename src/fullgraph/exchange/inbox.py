@@ -11,10 +11,11 @@ from fullgraph.codec import Codec, Memory, Shape
 from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
 from fullgraph.errors import Damaged, InputError
 from fullgraph.exchange.coding import StepCoding
+from fullgraph.exchange.lateness import Movement
 from fullgraph.exchange.own import choose, is_due
 from fullgraph.exchange.rows import Picked, Picks
 from fullgraph.exchange.schedule import Schedule
-from fullgraph.exchange.state import Average, ChangeFilter, Residuals, SavedState
+from fullgraph.exchange.state import Average, ChangeFilter, Line, Residuals, SavedState
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
@@ -109,15 +110,17 @@ def settled(held: Held) -> dict[str, Tensor]:
 class Extras:
     """Optional parts of one direction: smoothing, residuals, row selection, change filter, memory of the codec."""
 
-    average: Average | None = None
+    average: Average | Line | None = None
     residuals: Residuals | None = None
     picks: Picks | None = None
     changes: ChangeFilter | None = None
     memory: Memory | None = None  # the codec's memory
+    moves: Movement | None = None
 
     @property
     def parts(self) -> list[SavedState]:
-        return [part for part in (self.average, self.residuals, self.changes, self.memory) if part is not None]
+        parts = (self.average, self.residuals, self.changes, self.memory, self.moves)
+        return [part for part in parts if part is not None]
 
     @property
     def partial(self) -> bool:
@@ -158,6 +161,13 @@ class Inbox:
         self._last: Version | None = None  # the newest version, if later ones are merged over it
         self._loaded = False  # from a checkpoint, and not yet compared with this run's messages
         self._like: Tensor | None = None  # no rows; has the width and type of the rows that were posted last
+
+    def measure(self, packed: ByPeer, step: int, *, comparable: bool) -> bool:
+        """Measure how far this step's rows moved, if the schedule follows it; return whether it does."""
+        if self.extras.moves is None:
+            return False
+        self.extras.moves.see(packed, comparable=comparable)
+        return True
 
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
         """Send each peer its rows; `like` has the width, type and device of the rows that will arrive.
@@ -230,7 +240,7 @@ class Inbox:
         rows = None if version is None else version.wait()
         self.absent = version.arrived().absent if isinstance(version, Version) else {}
         if due is not None and rows is not None and self.extras.average is not None:
-            rows = self.extras.average.take(due, rows)
+            rows = self.extras.average.take(step, due, rows)
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
             passed = self.versions.pop(old)
             if old != due:

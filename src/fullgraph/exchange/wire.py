@@ -8,11 +8,13 @@ from fullgraph.codec import Codec, Full
 from fullgraph.errors import InputError
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
+from fullgraph.exchange.ending import Ending
 from fullgraph.exchange.inbox import Extras, Inbox
+from fullgraph.exchange.lateness import Movement
 from fullgraph.exchange.own import asks_grades, checked_codec, checked_schedule, memory_of
 from fullgraph.exchange.rows import FactsByMessage, Picks, RowFacts
-from fullgraph.exchange.schedule import Schedule, Sync
-from fullgraph.exchange.state import Average, ChangeFilter, Drift, Residuals, Smooth
+from fullgraph.exchange.schedule import Measured, Schedule, Steady, Sync
+from fullgraph.exchange.state import Average, ChangeFilter, Drift, Extrapolate, Line, Residuals, Smooth
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 
@@ -26,11 +28,12 @@ class Wire:
     schedule: Schedule = field(default_factory=Sync)
     codec: Codec = field(default_factory=Full)
     backward: Codec | None = None
-    smooth: Smooth | None = None
+    smooth: Smooth | Extrapolate | None = None
     feedback: bool = False  # add the codec's error of the previous message to each message
     share: float = 1.0  # share of the due rows that is drawn at random in every step
     turns: int = 1  # a row is due once in this many steps
     drift: Drift | None = None
+    exact_step: int | None = None  # from this step on, all rows cross, fresh and in full precision
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", checked_codec(self.codec))
@@ -53,6 +56,10 @@ class Wire:
         """The wire of a layer: the same for all layers."""
         return self
 
+    def exact_after(self, step: int) -> "Wire":
+        """The same wire until a step, and exact from that step on."""
+        return replace(self, exact_step=step)
+
     def build(
         self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None = None
     ) -> Channel:
@@ -61,15 +68,18 @@ class Wire:
         facts = facts or RowFacts()
         told = partial(FactsByMessage, facts, facts.route or route, transport, name)
         picks = self._picks(facts.route or route, clock, facts)
+        follows = isinstance(self.schedule, Steady)
+        schedule = Measured(self.schedule.drift, clock.drifts) if isinstance(self.schedule, Steady) else self.schedule
         features = Extras(
-            average=Average(smooth) if smooth and smooth.features else None,
+            average=_over_steps(smooth) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks,
             changes=ChangeFilter(drift, picks) if drift else None,
             memory=memory_of(codec, told(gradients=False)),
+            moves=Movement(clock.lateness) if follows and clock.use == "rows" else None,
         )
         gradients = Extras(
-            average=Average(smooth) if smooth and smooth.gradients else None,
+            average=_over_steps(smooth) if smooth and smooth.gradients else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks and picks.T,
             changes=ChangeFilter(drift, picks and picks.T) if drift and drift.gradients else None,
@@ -78,12 +88,18 @@ class Wire:
         channel = Channel(
             route,
             clock,
-            Inbox(there, route, codec, self.schedule, transport, features),
-            Inbox(replace(there, way="backward"), route.T, backward, self.schedule, transport, gradients),
+            self._ended(Inbox(there, route, codec, schedule, transport, features)),
+            self._ended(Inbox(replace(there, way="backward"), route.T, backward, schedule, transport, gradients)),
         )
         if clock.use == "rows":
             clock.channels[name] = channel
         return channel
+
+    def _ended(self, inbox: Inbox) -> Inbox | Ending:
+        """The inbox, with an exact one after it if the run has an exact end."""
+        if self.exact_step is None:
+            return inbox
+        return Ending(inbox, Inbox(inbox.key, inbox.route, Full(), Sync(), inbox.transport, Extras()), self.exact_step)
 
     def _picks(self, route: Route, clock: Clock, facts: RowFacts) -> Picks | None:
         if self.share == 1 and self.turns == 1:
@@ -97,6 +113,10 @@ class Wire:
             )
         sent, come = ids.by_peer(route)
         return Picks(share=self.share, turns=self.turns, seed=clock.seed, sent=sent, come=come, summed=bool(summed))
+
+
+def _over_steps(smooth: Smooth | Extrapolate) -> Average | Line:
+    return Average(smooth) if isinstance(smooth, Smooth) else Line()
 
 
 class Builder(Protocol):
@@ -128,6 +148,9 @@ class Except:
     @property
     def graded(self) -> bool:
         return self.wire.graded or self.other.graded
+
+    def exact_after(self, step: int) -> "Except":
+        return replace(self, wire=self.wire.exact_after(step), other=self.other.exact_after(step))
 
     def at(self, layer: int) -> Wire:
         return self.other if layer == self.layer else self.wire

@@ -30,6 +30,7 @@ class Free(Published):
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
     gamma: float = GAMMA
     correct: bool = False
+    extrapolate: bool = False
     feedback: bool = False
     share: Annotated[float, Range(0, 1)] = 1.0
     turns: Annotated[int, Range(1, 10**9)] = 1
@@ -45,12 +46,12 @@ class Free(Published):
         if self.cover and not isinstance(self.placement, Partitioned):
             raise InputError("cover is for halo rows, and a mixture has no halo; leave it out")
 
-    def wires(self, *, epochs: int, layers: int) -> Wire:
+    def sending(self, *, epochs: int, layers: int) -> Wire:
         return Wire(
             schedule=self.schedule,
             codec=self.codec,
             backward=self.backward,
-            smooth=averaging(self.smooth, self.gamma, self.correct),
+            smooth=averaging(self.smooth, self.gamma, self.correct, self.extrapolate),
             feedback=self.feedback,
             share=self.share,
             turns=self.turns,

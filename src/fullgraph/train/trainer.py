@@ -147,7 +147,7 @@ class Trainer:
             scores = self.score() if self._scores_now() else {}
             record, stopping = self._record(lr, loss, tally, scores, stop())
             self.records.append(record)
-            self.shard.clock.losses.append(record.loss)
+            self.shard.clock.note(record.loss, record.late)
             for watcher in watchers:
                 watcher(self, record)
             if stopping and self.epoch < self.config.epochs:
