@@ -78,6 +78,7 @@ class Adaptive(Value):
     feedback: bool = False
     exact_step: int | None = None
     graded: ClassVar[bool] = True
+    follows: ClassVar[bool] = True  # needs the results of steps
 
     def __post_init__(self) -> None:
         super().__post_init__()

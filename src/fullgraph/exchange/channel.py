@@ -25,7 +25,6 @@ class Channel:
         self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
         self.since, self.until = clock.step, sys.maxsize  # steps in which it is used
         self._comparable = True  # whether the rows posted last can be compared with another step's
-        self._measured = False  # whether a schedule follows how far the rows moved
 
     def begin(
         self, x: Tensor, *, relu: bool = False, mapped: bool = False, device: torch.device | None = None
@@ -57,16 +56,12 @@ class Channel:
             return None
         return self.route.unpack(by_peer, torch.zeros(count, dtype=torch.bool))
 
-    def measure(self, packed: dict[int, Tensor], step: int) -> None:
-        """Measure in every step how far rows moved, for a schedule that follows it."""
-        self._measured = self.features.measure(packed, step, comparable=self._comparable)
-
     def look(self, used: dict[int, Tensor] | None, step: int) -> None:
         """Compare late rows with this step's rows, in the training steps that do so, before any dropout."""
-        if self.clock.use == "rows" and self._comparable and not self._measured and self.clock.lateness.looks(step):
+        if self.clock.use == "rows" and self._comparable and self.clock.lateness.looks(step):
             fresh = self.features.fresher(step)
             if fresh is not None:
-                self.clock.lateness.add(used, fresh)
+                self.clock.lateness.compare(used, fresh)
 
     def end(self, token: Tensor) -> Tensor:
         """The rows that peers sent, in the version that is due."""
@@ -112,7 +107,7 @@ class Begin(torch.autograd.Function):
         ctx.channel, ctx.step, ctx.relu, ctx.mapped = channel, channel.clock.step, relu, mapped
         token = x.new_empty((0, *x.shape[1:]), device=device)
         if not channel.clock.again:
-            channel.measure(packed, ctx.step)
+            channel.features.measure(packed, ctx.step, comparable=channel._comparable)
             channel.features.post(packed, token, ctx.step)
         return x.view_as(x), token
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from fullgraph.exchange.inbox import settled
-from fullgraph.exchange.lateness import Lateness
+from fullgraph.exchange.lateness import Lateness, Ratio
 from fullgraph.report import Meter
 from fullgraph.transport import Key, Use
 
@@ -49,7 +49,7 @@ class Clock:
         self.step, self.use, self.seed = step, use, seed
         self.losses: list[float] = []
         self.drifts: list[float | None] = []  # by step, like the losses: how far rows moved in it, if it was measured
-        self.lateness = Lateness()
+        self.lateness, self.drift = Lateness(), Ratio()
         self.channels: dict[str, Channel] = {}  # by name
         self.meter: Meter | None = None
         self.again = False  # in a second forward pass: nothing is sent

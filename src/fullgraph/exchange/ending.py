@@ -28,8 +28,8 @@ class Ending:
     def absent(self) -> ByPeer:
         return self._now.absent
 
-    def measure(self, packed: ByPeer, step: int, *, comparable: bool) -> bool:
-        return self._at(step).measure(packed, step, comparable=comparable)
+    def measure(self, packed: ByPeer, step: int, *, comparable: bool) -> None:
+        self._at(step).measure(packed, step, comparable=comparable)
 
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
         self._at(step).post(packed, like, step, later)

@@ -162,12 +162,10 @@ class Inbox:
         self._loaded = False  # from a checkpoint, and not yet compared with this run's messages
         self._like: Tensor | None = None  # no rows; has the width and type of the rows that were posted last
 
-    def measure(self, packed: ByPeer, step: int, *, comparable: bool) -> bool:
-        """Measure how far this step's rows moved, if the schedule follows it; return whether it does."""
-        if self.extras.moves is None:
-            return False
-        self.extras.moves.see(packed, comparable=comparable)
-        return True
+    def measure(self, packed: ByPeer, step: int, *, comparable: bool) -> None:
+        """Measure how far the rows moved since the last step, if the schedule follows it."""
+        if self.extras.moves is not None:
+            self.extras.moves.see(packed, comparable=comparable)
 
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
         """Send each peer its rows; `like` has the width, type and device of the rows that will arrive.

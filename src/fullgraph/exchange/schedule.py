@@ -98,9 +98,10 @@ class Skip(Value):
 class Steady(Value):
     """Read last step's rows while rows hardly move, and fresh ones otherwise:  v(t) = t-1 if d(t-1) <= drift else t.
 
-    d(t) = |x(t) - x(t-1)| / |x(t)| over the rows that all ranks send in step t, before any dropout of that step. The
-    record of an epoch has it as `late`. Steps without a measurement before them are fresh: the first two of a run,
-    and all of them if dropout comes before every exchange. Without a run, as here, every measurement is small enough.
+    d(t) = |x(t) - x(t-1)| / |x(t) - m(t)| over the rows that all ranks send in step t, before any dropout of that step;
+    m is the mean row of a message. The record of an epoch has d as `drift`. Steps without a measurement before them are
+    fresh: the first two of a run, and all of them if dropout comes before every exchange. Without a run, as here, every
+    measurement is small enough.
     """
 
     depth: ClassVar[int] = 1

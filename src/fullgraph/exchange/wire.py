@@ -48,6 +48,11 @@ class Wire:
         return self.schedule.depth > 0
 
     @property
+    def follows(self) -> bool:
+        """Whether it needs the results of steps, which a loop of one's own has to give."""
+        return isinstance(self.schedule, Steady)
+
+    @property
     def graded(self) -> bool:
         """Whether a codec needs the grades of rows."""
         return any(asks_grades(codec) for codec in (self.codec, self.backward) if codec is not None)
@@ -76,7 +81,7 @@ class Wire:
             picks=picks,
             changes=ChangeFilter(drift, picks) if drift else None,
             memory=memory_of(codec, told(gradients=False)),
-            moves=Movement(clock.lateness) if follows and clock.use == "rows" else None,
+            moves=Movement(clock.drift) if follows and clock.use == "rows" else None,
         )
         gradients = Extras(
             average=_over_steps(smooth) if smooth and smooth.gradients else None,
@@ -148,6 +153,10 @@ class Except:
     @property
     def graded(self) -> bool:
         return self.wire.graded or self.other.graded
+
+    @property
+    def follows(self) -> bool:
+        return self.wire.follows or self.other.follows
 
     def exact_after(self, step: int) -> "Except":
         return replace(self, wire=self.wire.exact_after(step), other=self.other.exact_after(step))

@@ -22,7 +22,7 @@ def averaging(smooth: str, gamma: float, correct: bool, extrapolate: bool) -> Sm
     if extrapolate:
         if not smooth or gamma != GAMMA or correct:
             raise InputError(
-                "extrapolate=true replaces the average of smooth=f, g or gf; give one, and no gamma or correct"
+                "extrapolate=true replaces an average; add -o smooth=f, g or gf, without gamma and correct"
             )
         return Extrapolate(features="f" in smooth, gradients="g" in smooth)
     if not smooth and (gamma != GAMMA or correct):

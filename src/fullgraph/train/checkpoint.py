@@ -289,7 +289,7 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars
     trainer.records = from_table(tensors["history"])
     trainer.shard.clock.step = state.epoch - 1
     trainer.shard.clock.losses[:] = [record.loss for record in trainer.records]
-    trainer.shard.clock.drifts[:] = [record.late for record in trainer.records]
+    trainer.shard.clock.drifts[:] = [record.drift for record in trainer.records]
     device = trainer.shard.train.y.device
     held = under(f"rank{trainer.shard.transport.rank}.")
     trainer.shard.load_state({name: value.to(device) for name, value in held.items()})
