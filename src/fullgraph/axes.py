@@ -106,6 +106,7 @@ STRATEGIES = Axis(
         "mixgcn": "fullgraph.recipes.mixgcn:MixGCN",
         "gnnpipe": "fullgraph.recipes.gnnpipe:GNNPipe",
         "gnnpipe-hybrid": "fullgraph.recipes.gnnpipe:GNNPipeHybrid",
+        "steady": "fullgraph.recipes.steady:SteadyHalos",
         "free": "fullgraph.recipes.free:Free",
         "auto": "fullgraph.lab.cost.auto:Auto",
     },

@@ -8,7 +8,7 @@ import numpy as np
 from fullgraph.axes import CODECS
 from fullgraph.codec import Full
 from fullgraph.data import Graph
-from fullgraph.exchange import Adaptive, Wire
+from fullgraph.exchange import Adaptive, Steady, Wire
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import Assignment, GraphFacts, Manifest, cut_parts, facts_of
 from fullgraph.placement import Partitioned, Pipeline, RankGraph
@@ -124,7 +124,8 @@ def line_of(plan: LayerPlan, wire: object) -> str:
     if plan.sends == "nothing" or not isinstance(wire, Wire):
         return str(plan)
     late = wire.schedule.depth
-    when = "fresh" if not late else f"{late} step{'s' * (late > 1)} late"
+    most = "at most " if isinstance(wire.schedule, Steady) else ""
+    when = "fresh" if not late else f"{most}{late} step{'s' * (late > 1)} late"
     return f"layer {plan.layer}: sends {plan.sends}, {plan.width} columns, {_bits(wire)}, {when}, {plan.rows:,} rows"
 
 

@@ -1,5 +1,8 @@
 """Late rows that lose nothing: an exact end, fresh rows while they move much, and the last change continued."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,7 +11,10 @@ from fullgraph.codec import LowBit
 from fullgraph.exchange import Extrapolate, Pipelined, Steady, Wire
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import run_processes, run_threads
+from fullgraph.transport import Counting
+from tests.exact.test_resume import CONFIG, assert_resumes_anywhere
 from tests.support import CASES, assert_same, coded, stale_trace, train_trace
+from tests.support.halos import HaloRules, halo_trace
 from tests.support.oracles import dense_arcs
 
 STEPS = 10
@@ -119,6 +125,40 @@ def test_continued_rows_and_fresh_ones():
     assert_same(run_threads(3, train_trace, CASE, GCN, *options), *oracle)
 
 
+MOST = {
+    "fresh": ({"schedule": "sync", "codec": "full"}, HaloRules(most=0.3)),
+    "late, two bits, fed back": (
+        {"schedule": "pipelined", "bits": "2", "feedback": "true"},
+        HaloRules(most=0.3, read=yesterday, bits=2, feedback=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MOST)
+@pytest.mark.parametrize("model", [NOISY, nn.GAT(layers=2, hidden=8, heads=2)], ids=["sage", "gat"])
+def test_rows_that_moved_most_cross(name, model):
+    options, rules = MOST[name]
+    oracle = halo_trace(*of(3), model, rules, STEPS)
+    assert_same(run_threads(3, trace, STRATEGIES.make("free", most="0.3", **options), model), *oracle)
+
+
+def test_a_budget_of_rows_is_a_budget_of_bytes():
+    """In every later step, a message is one bit per row, and the numbers of the rows that cross."""
+    most, layers, width = 0.3, 2, 12 * 8
+
+    def sent(transport):
+        sizes = []
+        note = lambda key, size: sizes.append(size) if key.use == "rows" and key.step == 2 else None  # noqa: E731
+        strategy = STRATEGIES.make("free", most=str(most), schedule="sync", codec="full")
+        train_trace(Counting(transport, note), CASE, GCN, 3, strategy=strategy)
+        return sum(sizes)
+
+    graph, part = of(3)
+    messages = [len(at) for at in Moved(graph, part, (), 0).sent]
+    want = 2 * layers * sum(math.ceil(most * n) * width + math.ceil(n / 8) for n in messages if n)
+    assert sum(run_threads(3, sent)) == want
+
+
 SMOOTH = {"gamma_features": 0.8, "gamma_gradients": 0.8}
 ENDED = {
     "pipegcn": ({}, yesterday, None, {}),
@@ -154,3 +194,11 @@ def test_a_schedule_is_read_without_a_run():
     assert [str(Steady().turn(step)) for step in range(4)] == [
         "send, read 0", "send, read 1", "send, read 1", "send, read 2",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("epochs", [7])
+def test_a_resumed_run_decides_alike(epochs):
+    """The measurements are in the records, and the rows that the next one compares are in the checkpoint."""
+    config = replace(CONFIG, epochs=epochs, lr=0.05)
+    wire = Wire(schedule=Steady(0.3), codec=LowBit(2), exact_step=6)
+    assert_resumes_anywhere(2, CASE, GCN, config, wire, False)

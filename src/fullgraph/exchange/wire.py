@@ -11,6 +11,7 @@ from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.ending import Ending
 from fullgraph.exchange.inbox import Extras, Inbox
 from fullgraph.exchange.lateness import Movement
+from fullgraph.exchange.most import MostMoved
 from fullgraph.exchange.own import asks_grades, checked_codec, checked_schedule, memory_of
 from fullgraph.exchange.rows import FactsByMessage, Picks, RowFacts
 from fullgraph.exchange.schedule import Measured, Schedule, Steady, Sync
@@ -33,6 +34,7 @@ class Wire:
     share: float = 1.0  # share of the due rows that is drawn at random in every step
     turns: int = 1  # a row is due once in this many steps
     drift: Drift | None = None
+    most: float = 1.0  # share of the rows of a message that crosses: those that moved most since they were sent
     exact_step: int | None = None  # from this step on, all rows cross, fresh and in full precision
 
     def __post_init__(self) -> None:
@@ -41,6 +43,11 @@ class Wire:
         object.__setattr__(self, "schedule", checked_schedule(self.schedule))
         if not 0 <= self.share <= 1 or self.turns < 1:
             raise InputError(f"share={self.share}, turns={self.turns}: a share is from 0 to 1, and turns are 1 or more")
+
+        if not 0 < self.most <= 1 or (self.most < 1 and (self.share < 1 or self.turns > 1 or self.drift)):
+            raise InputError(
+                f"most={self.most:g}: give a share above 0, up to 1; share, turns and bound choose rows too"
+            )
 
     @property
     def late(self) -> bool:
@@ -82,6 +89,7 @@ class Wire:
             changes=ChangeFilter(drift, picks) if drift else None,
             memory=memory_of(codec, told(gradients=False)),
             moves=Movement(clock.drift) if follows and clock.use == "rows" else None,
+            most=MostMoved(self.most) if self.most < 1 else None,
         )
         gradients = Extras(
             average=_over_steps(smooth) if smooth and smooth.gradients else None,
@@ -89,6 +97,7 @@ class Wire:
             picks=picks and picks.T,
             changes=ChangeFilter(drift, picks and picks.T) if drift and drift.gradients else None,
             memory=memory_of(backward, told(gradients=True)),
+            most=MostMoved(self.most) if self.most < 1 else None,
         )
         channel = Channel(
             route,

@@ -20,8 +20,9 @@ class Free(Published):
 
     Options of the schedule, the codec and the placement are options of `free`. share: the share of halo nodes that
     cross in a step, as in `bns`. turns: each halo node crosses once in this many steps, as in `cd-r`. bound, longest,
-    bound_gradients: rows that hardly changed are not sent, as in `sancus`. A mixture applies the choice to all its
-    tiles. `gnnpipe` and `gnnpipe-hybrid` have their own options for wires.
+    bound_gradients: rows that hardly changed are not sent, as in `sancus`. most: the share of a message's rows that
+    crosses, those that moved most since they were sent. A mixture applies the choice to all its tiles. `gnnpipe` and
+    `gnnpipe-hybrid` have their own options for wires.
     """
 
     schedule: AnySchedule = Pipelined()
@@ -37,12 +38,14 @@ class Free(Published):
     bound: Annotated[float, Range(0, 1e9)] | None = None
     longest: Annotated[int, Range(0, 10**9)] = 0
     bound_gradients: bool = False
+    most: Annotated[float, Range(0, 1, above=True)] = 1.0
     placement: Annotated[Placement, PLACEMENTS] = Partitioned()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.placement, Mixture) and (self.share < 1 or self.turns > 1 or self.bound is not None):
-            raise InputError("share, turns and bound are for halo rows, and a mixture has no halo; leave them out")
+        fewer = self.share < 1 or self.turns > 1 or self.bound is not None or self.most < 1
+        if isinstance(self.placement, Mixture) and fewer:
+            raise InputError("share, turns, bound and most are for halo rows; a mixture has no halo; leave them out")
         if self.cover and not isinstance(self.placement, Partitioned):
             raise InputError("cover is for halo rows, and a mixture has no halo; leave it out")
 
@@ -56,6 +59,7 @@ class Free(Published):
             share=self.share,
             turns=self.turns,
             drift=self._drift(),
+            most=self.most,
         )
 
     def _drift(self) -> Drift | None:

@@ -21,9 +21,7 @@ def averaging(smooth: str, gamma: float, correct: bool, extrapolate: bool) -> Sm
     """The smoothing of features (f), gradients (g) or both (gf); none for an empty text."""
     if extrapolate:
         if not smooth or gamma != GAMMA or correct:
-            raise InputError(
-                "extrapolate=true replaces an average; add -o smooth=f, g or gf, without gamma and correct"
-            )
+            raise InputError("extrapolate=true replaces an average; add -o smooth=gf, without gamma and correct")
         return Extrapolate(features="f" in smooth, gradients="g" in smooth)
     if not smooth and (gamma != GAMMA or correct):
         raise InputError(f"gamma={gamma:g} and correct={str(correct).lower()} are for averages; add -o smooth=gf")
