@@ -76,7 +76,9 @@ def late_halos(run: Run) -> bool:
 def _late(wire: object) -> bool:
     if isinstance(wire, Adaptive):
         return wire.switch
-    return isinstance(wire, Wire) and (wire.turns > 1 or wire.drift is not None or wire.schedule.depth > 0)
+    if not isinstance(wire, Wire) or isinstance(wire.schedule, Steady):  # `Steady` measures when late rows are safe
+        return False
+    return wire.turns > 1 or wire.drift is not None or wire.most < 1 or wire.schedule.depth > 0
 
 
 def averaged(run: Run) -> bool:

@@ -1,13 +1,14 @@
 """Late rows that lose nothing: an exact end, fresh rows while they move much, and the last change continued."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from fullgraph import nn, recipes
 from fullgraph.codec import LowBit
+from fullgraph.errors import InputError
 from fullgraph.exchange import Extrapolate, Pipelined, Steady, Wire
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import run_processes, run_threads
@@ -202,3 +203,14 @@ def test_a_resumed_run_decides_alike(epochs):
     config = replace(CONFIG, epochs=epochs, lr=0.05)
     wire = Wire(schedule=Steady(0.3), codec=LowBit(2), exact_step=6)
     assert_resumes_anywhere(2, CASE, GCN, config, wire, False)
+
+
+def test_an_own_strategy_with_wires_refuses_an_exact_end():
+    @dataclass(frozen=True, kw_only=True)
+    class Own(recipes.Published):
+        def wires(self, *, epochs, layers):
+            return Wire(schedule=Pipelined())
+
+    assert Own().wires(epochs=4, layers=2) == Wire(schedule=Pipelined())
+    with pytest.raises(InputError, match=r"write sending\(\) in its place"):
+        Own(exact_from=0.5)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from fullgraph.axes import STRATEGIES
+from fullgraph.errors import InputError
 from fullgraph.exchange import Adaptive, Except, Wire, Wires
 from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.partition import Partitioner
@@ -54,6 +55,11 @@ class Published(Strategy):
     narrow: bool = False
     cover: bool = False
     exact_from: Annotated[float, Range(0, 1)] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.exact_from < 1 and type(self).wires is not Published.wires:
+            raise InputError(f"exact_from={self.exact_from:g} has no effect on wires(): write sending() in its place")
 
     def wires(self, *, epochs: int, layers: int) -> Wires:
         wires = self.sending(epochs=epochs, layers=layers)
