@@ -68,7 +68,8 @@ class Movement:
         """Measure the rows of a step. comparable: no dropout changed them, which would differ in each step."""
         if self.rows and comparable:
             for peer, rows in packed.items():
-                self.ratio.add(rows - self.rows[peer], rows - rows.mean(0))
+                now = rows.float()
+                self.ratio.add(now - self.rows[peer].float(), now - now.mean(0))
         self.rows = packed if comparable else {}
 
     def held(self) -> dict[str, Tensor]:

@@ -102,7 +102,8 @@ class Line:
     def take(self, step: int, version: int, received: ByPeer) -> ByPeer:
         """The rows as they would be at `step` if they went on changing like between the last two versions."""
         if version not in self.versions:
-            self.versions = {v: self.versions[v] for v in sorted(self.versions)[-1:]} | {version: received}
+            own = {peer: rows.clone() for peer, rows in received.items()}  # a checkpoint names no memory twice
+            self.versions = {v: self.versions[v] for v in sorted(self.versions)[-1:]} | {version: own}
         before = min(self.versions)
         if step == version or before == version:
             return received
