@@ -273,7 +273,7 @@ class Distributed(nn.Module):
         if not self.is_open:
             raise InputError("no step was begun: call the model in training mode and loss.backward() first")
         if loss is None and getattr(self.wires, "follows", False):
-            raise InputError("this strategy follows the loss, or how far rows move: call fg.sync_gradients(model, loss)")
+            raise InputError("this strategy follows the loss or the rows: call fg.sync_gradients(model, loss)")
         if self.transport.size > 1:
             with self._earlier.left_out(self.parameters()):
                 self._grad_sync(self.parameters(), clock.step)
