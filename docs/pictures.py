@@ -210,7 +210,7 @@ def lateness() -> Picture:
     left, right, top, step, low, high = 110, 560, 46, 28, -18, 6
     picture = Picture(700, top + step * len(LATENESS) + 50, "Test scores against vanilla, by strategy")
     at = lambda points: left + (right - left) * (points - low) / (high - low)  # noqa: E731
-    bottom = top + step * len(LATENESS)
+    bottom, found = top + step * len(LATENESS), cells()
     for points in range(low, high + 1, 3):
         picture.line(at(points), top - 8, at(points), bottom - 8, INK if points == 0 else "#eaeef2")
         picture.text(at(points), bottom + 10, f"{points:+d}" if points else "0", fill=GREY, size=12)
@@ -218,7 +218,7 @@ def lateness() -> Picture:
     picture.text((left + right) / 2, bottom + 32, under, fill=GREY)
     picture.text(630, 24, "bytes", fill=GREY)
     for row, name in enumerate(LATENESS):
-        y, runs = top + step * row + 4, cells()[name].values()
+        y, runs = top + step * row + 4, found[name].values()
         colour = RANKS[2] if name == "steady" else RANKS[0]
         picture.text(20, y + 4, name, "start")
         for points, _ in sorted(runs):
