@@ -126,7 +126,7 @@ def _stale_warnings(rank: Rank) -> list[Watcher]:
 
 
 class FirstEpoch:
-    """Records the end of the first epoch, with kernel compilation; rank 0 then prints the duration of the start."""
+    """Records the end of the first epoch, with kernel compilation; rank 0 then prints how the run started."""
 
     def __init__(self, phases: Phases) -> None:
         self.phases, self.start = phases, time.perf_counter()
@@ -135,6 +135,12 @@ class FirstEpoch:
         if "first_epoch" not in self.phases.seconds:
             self.phases.seconds["first_epoch"] = time.perf_counter() - self.start
             self.phases.display.line(str(self.phases))
+            hosts = trainer.shard.full.hosts
+            if hosts is not None:
+                self.phases.display.line(
+                    f"between {count(len(set(hosts)), 'host')}, a row crosses once for all ranks of a host "
+                    "(-o by_host=false: once per rank)"
+                )
 
 
 def _kept(trainer: Trainer, checkpoints: Checkpoints) -> str:

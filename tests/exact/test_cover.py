@@ -12,7 +12,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Adaptive, Bounded, Drift, Pipelined, Skip, Smooth, Wire
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Assignment, cut_parts
-from fullgraph.partition.cover import covered_rows
+from fullgraph.partition.cover import cover_columns, covered_rows
 from fullgraph.placement import Partitioned
 from fullgraph.placement.holding.cover import divided
 from fullgraph.recipes import STRATEGIES
@@ -61,14 +61,16 @@ def test_the_halo_s_matrix_is_divided_into_two_factors(rows, arcs, counts, weigh
         return torch.randn(count, dtype=torch.float64, generator=draw)
 
     m = Adjacency(pattern, real(arcs) if weighted else None, real(rows), real(halo) if scaled else None)
-    new, sums, of_owners = divided(m, counts, torch.float64)
+    alone = torch.from_numpy(cover_columns(pattern.indptr.numpy(), pattern.indices.numpy(), counts))
+    owner_h = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    new, sums, owner_s = divided(m, alone, owner_h, torch.float64)
+    of_owners = torch.bincount(owner_s, minlength=len(counts)).tolist()
     torch.testing.assert_close(dense(new) @ dense(sums), dense(m))
     assert sums.shape == (sum(of_owners), halo)
     assert all(few <= many for few, many in zip(of_owners, counts, strict=True))
     sizes = sums.structure.indptr.diff()
     assert sums.row_scale is not None
     torch.testing.assert_close(sums.row_scale * sizes, torch.ones_like(sums.row_scale))  # means, of the rows' range
-    owner_h, owner_s = (torch.repeat_interleave(torch.arange(len(c)), torch.tensor(c)) for c in (counts, of_owners))
     assert torch.equal(owner_h[sums.structure.indices.long()], owner_s[sums.structure.rows])
 
 
@@ -270,7 +272,7 @@ WIRES = {
 def test_resuming_anywhere_is_bit_identical(wire, narrow_first):
     config = TrainConfig(epochs=4, eval_every=3, checkpoint_every=1)
     run = CASES["directed"], STILL, config, WIRES[wire], narrow_first, False, COVER
-    for (losses, saved), *again in run_threads(3, resumed_epochs, *run):
+    for (losses, saved), *again in run_threads(3, resumed_epochs, *run, work=60.0):
         for epoch, (late_losses, late_saved) in enumerate(again):
             assert late_losses == losses[epoch:]
             assert all(differing(*pair) == [] for pair in zip(saved[epoch:], late_saved, strict=True))

@@ -83,6 +83,9 @@ def inspect(
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
     seed: int = TrainConfig.seed,
+    ranks_per_host: Annotated[
+        int | None, typer.Option(min=1, help="also count the rows that cross between hosts of so many ranks")
+    ] = None,
     as_json: JsonOption = False,
     option: OldOption = [],  # noqa: B006
 ) -> None:
@@ -94,12 +97,14 @@ def inspect(
     from fullgraph.data import Graph, as_union
     from fullgraph.data.describe import describe, describe_typed
     from fullgraph.partition import is_partition_folder, quality, read_manifest
-    from fullgraph.partition.cover import covered_rows, covered_rows_in
+    from fullgraph.partition.cover import count_between_hosts, covered_rows, covered_rows_in
     from fullgraph.report.inspection import print_graph, remarks_on
     from fullgraph.report.tables import print_quality
 
     about: dict[str, Any]
     if is_partition_folder(Path(graph)):
+        if ranks_per_host is not None:
+            raise InputError("--ranks-per-host counts edges of the whole graph; give the graph instead of its parts")
         manifest = read_manifest(Path(graph))
         about, figures, method = asdict(manifest.graph), asdict(manifest.figures), manifest.method
         figures["covered_rows"] = sum(covered_rows_in(graph))
@@ -115,6 +120,8 @@ def inspect(
             with phases("look", "measuring the partition"):
                 figures, method = asdict(quality(whole, assignment)), assignment.method
                 figures["covered_rows"] = sum(covered_rows(whole, assignment))
+                if ranks_per_host is not None:
+                    figures["between_hosts"] = asdict(count_between_hosts(whole, assignment, ranks_per_host))
         _say(whole)
     found = remarks_on(about, figures)
     if as_json:

@@ -8,6 +8,7 @@ from fullgraph.exchange.channel import Channel, Hop
 from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.own import checked_schedule
+from fullgraph.exchange.relay import HostChannel
 from fullgraph.exchange.rows import RowFacts, Sides
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Steady, Sync, Turn, table
 from fullgraph.exchange.state import Drift, Extrapolate, Smooth
@@ -28,6 +29,7 @@ __all__ = [
     "Extrapolate",
     "Held",
     "Hop",
+    "HostChannel",
     "Pipelined",
     "RowFacts",
     "Schedule",

@@ -15,7 +15,7 @@ class Ending:
 
     def __init__(self, first: Inbox, exact: Inbox, start: int) -> None:
         self.first, self.exact, self.start = first, exact, start
-        self.key, self.route = exact.key, exact.route
+        self.key, self.route, self.extras = exact.key, exact.route, first.extras
         self._now = first
 
     def _at(self, step: int) -> Inbox:

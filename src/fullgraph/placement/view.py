@@ -4,14 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, Clock, Held, Sides, Wire, Wires
+from fullgraph.exchange import Channel, Clock, Held, HostChannel, Sides, Wire, Wires
 from fullgraph.exchange.inbox import check_begun
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
@@ -20,9 +20,10 @@ from fullgraph.placement.holding.live import Live
 from fullgraph.placement.known import Known, KnownHalo, with_first
 from fullgraph.placement.layer_plans import Rules, plan_layers
 from fullgraph.placement.rank_graph import SPLITS, RankGraph
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Hosts, Key, Transport
 
 Tensors = dict[str, Tensor]
+C = TypeVar("C", bound=Channel | HostChannel)
 EXACT = Rules()
 COLUMNS = 32  # columns of input rows on the host that are aggregated at once
 ROWS = 1 << 17  # rows that are copied to the device at once for that
@@ -45,14 +46,14 @@ class Reduce(torch.autograd.Function):
 class Channels:
     """Channels by name, each made at its first use."""
 
-    _channels: dict[str, Channel] = field(default_factory=dict, init=False)
+    _channels: dict[str, Channel | HostChannel] = field(default_factory=dict, init=False)
     _loaded: dict[str, Tensors] = field(default_factory=dict, init=False)  # for channels that do not exist yet
 
-    def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
+    def channel(self, name: str, make: Callable[[], C]) -> C:
         if name not in self._channels:
             self._channels[name] = make()
             self._channels[name].load_state(self._loaded.pop(name, {}))
-        return self._channels[name]
+        return cast("C", self._channels[name])
 
     def held(self) -> Held:
         states: dict[str, Held] = {name: dict(state) for name, state in self._loaded.items()}
@@ -85,6 +86,7 @@ class RankView(Channels):
     known: Known | KnownHalo | None = None
     live: Mapping[int, int] = field(default_factory=dict)  # rows of this rank, by layer that does not compute all
     computed: Mapping[int, int] = field(default_factory=dict)  # rows of all ranks, by layer that does not compute all
+    hosts: Hosts | None = None  # if halo rows cross by host (plan/by_host.py)
     name: str = ""  # the prefix of its channels' names
     wires: Wires = field(default_factory=Wire)
     clock: Clock = field(default_factory=Clock)
@@ -246,7 +248,8 @@ class ChannelView(RankView, ModelView):
         return replace(self, graph=self.graph.with_rows(x=x), known=Known(x, aggregated))
 
     def _aggregated(self, x: Tensor, name: str) -> Tensor:
-        return self.opened(name, Wire(), Clock()).aggregate(x, 0)
+        once = replace(self, hosts=None)  # routes by host are not worth their preparation
+        return once.opened(name, Wire(), Clock()).aggregate(x, 0)
 
     def _by_columns(self, x_nD: Tensor, name: str) -> Tensor:
         """The aggregation of rows on the host, a few columns at a time: the device never holds all columns."""

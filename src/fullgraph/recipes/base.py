@@ -48,12 +48,13 @@ class Strategy(Value):
 class Published(Strategy):
     """A system whose equations send a layer's input. narrow: send the mapped rows instead if they are narrower.
 
-    cover: send sums of rows where that takes fewer messages, as `vanilla` does. exact_from: the share of epochs after
-    which rows are fresh and in full precision (0.9: in the last tenth; 1: never).
+    cover: send sums of rows where that takes fewer messages, as `vanilla` does. by_host: see `vanilla`. exact_from: the
+    share of epochs after which rows are fresh and in full precision (0.9: in the last tenth; 1: never).
     """
 
     narrow: bool = False
     cover: bool = False
+    by_host: bool = False
     exact_from: Annotated[float, Range(0, 1)] = 1.0
 
     def __post_init__(self) -> None:
@@ -70,7 +71,8 @@ class Published(Strategy):
         return Wire()
 
     def layout(self) -> Placement:
-        return Partitioned(sends="narrow" if self.narrow else "input", cover=self.cover)
+        sends: Crossing = "narrow" if self.narrow else "input"
+        return Partitioned(sends=sends, cover=self.cover, by_host=self.by_host)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -199,6 +199,16 @@ class Matrices:
             None if self.kind_e is None else self.kind_e[: arcs.num_arcs],
         )
 
+    def renumbered(self, number_h: Tensor) -> "Matrices":
+        """M over halo rows in another order: number_h[j] is the new number of halo row j."""
+        owned = torch.arange(self.inner.shape[1], dtype=torch.int32, device=number_h.device)
+        columns = torch.cat([owned, len(owned) + number_h.int()])
+        outer, scale = self.outer, self.outer.col_scale
+        pattern = outer.structure.first(outer.shape[0], outer.shape[1], number_h)
+        scale = None if scale is None else torch.empty_like(scale).index_copy_(0, number_h, scale)
+        arcs = self.arcs.first(self.arcs.num_rows, self.arcs.num_cols, columns) if self.arcs.num_arcs else self.arcs
+        return replace(self, outer=Adjacency(pattern, outer.weight, outer.row_scale, scale), arcs=arcs)
+
     def to(self, device: torch.device) -> "Matrices":
         groups = None if self.groups is None else self.groups.to(device)
         kind_e = None if self.kind_e is None else self.kind_e.to(device)
