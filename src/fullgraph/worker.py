@@ -76,10 +76,13 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     """Train to the end, or until a signal."""
     first_epoch = FirstEpoch(rank.phases)
     trainer, config = rank.trainer, rank.run.train
-    checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, config.checkpoint_every, rank.run.id)
+    to, checksum = rank.folder / "checkpoints", rank.run.shards_checksum
+    checkpoints = Checkpoints(to, rank.transport, config.checkpoint_every, rank.run.id, checksum)
     if resume:
         checkpoints.restore(trainer)
     trainer.phase = rank.phases.display.phase
+    if hasattr(trainer.model, "phase"):  # a user's model, which is checked in the first step
+        trainer.model.phase = trainer.phase  # type: ignore[assignment]
     with ExitStack() as stack:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]

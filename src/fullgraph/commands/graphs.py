@@ -45,17 +45,21 @@ def partition(
     seed: int = TrainConfig.seed,
     task: str = TrainConfig.task,
     train_option: Annotated[list[str], typer.Option("-t", "--train-option", help="KEY=VALUE of the task")] = [],  # noqa: B006
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="cut tables of nodes and edges through files in this folder, as is done with tables that do "
+                     "not fit in memory"),
+    ] = None,
     option: OldOption = [],  # noqa: B006
-) -> None:
+) -> None:  # fmt: skip
     """Partition a graph into a folder of shards, one per rank.
 
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -p node_weight=1 -p degree_weight=0.5
     """
-    from fullgraph.cutting import cut, write_shards
-    from fullgraph.data import as_union
+    from fullgraph.cutting import cut, fitting, source, write_shards
     from fullgraph.report.tables import print_quality
     from fullgraph.run import Run
-    from fullgraph.tasks import TASKS, fitted
+    from fullgraph.tasks import TASKS, Link, fitted
 
     read_option(hints_of(Run)["features"], "features", features)
     wanted = read_option(hints_of(Run)["split"], "split", split)
@@ -66,11 +70,16 @@ def partition(
     learned = TASKS.make(task, **given) if given else task
     with shown() as display:
         phases = Phases(display=display)
-        _, whole = fitted(learned, as_union(_read(graph, phases), reverses=reverses), seed, wanted)
-        assignment = cut(whole, parts, chosen, seed, phases)
-        manifest = write_shards(
-            out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted
-        )
+        link = learned == "link" or isinstance(learned, Link)
+        with source(graph, out, scratch, phases, reverses=reverses, whole=link) as read:
+            _, whole = fitted(learned, read.graph, seed, wanted)
+            if read.scratch is not None:
+                chosen, why = fitting(chosen, whole)
+                whole = whole.noted(*([why] if why else []))
+            assignment = cut(whole, parts, chosen, seed, phases, read.scratch)
+            manifest = write_shards(
+                out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted
+            )
     _say(whole)
     print_quality(asdict(manifest.figures), manifest.method)
     print(f"wrote {out}")

@@ -14,7 +14,7 @@ from fullgraph.exchange.lateness import Movement
 from fullgraph.exchange.most import MostMoved
 from fullgraph.exchange.own import asks_grades, checked_codec, checked_schedule, memory_of
 from fullgraph.exchange.rows import FactsByMessage, Picks, RowFacts
-from fullgraph.exchange.schedule import Measured, Schedule, Steady, Sync
+from fullgraph.exchange.schedule import Measured, Restarted, Schedule, Steady, Sync
 from fullgraph.exchange.state import Average, ChangeFilter, Drift, Extrapolate, Line, Residuals, Smooth
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
@@ -82,8 +82,9 @@ class Wire:
         picks = self._picks(facts.route or route, clock, facts)
         follows = isinstance(self.schedule, Steady)
         schedule = Measured(self.schedule.drift, clock.drifts) if isinstance(self.schedule, Steady) else self.schedule
+        schedule = Restarted(schedule, clock.began) if clock.began else schedule
         features = Extras(
-            average=_over_steps(smooth) if smooth and smooth.features else None,
+            average=_over_steps(smooth, clock.began) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks,
             changes=ChangeFilter(drift, picks) if drift else None,
@@ -92,7 +93,7 @@ class Wire:
             most=MostMoved(self.most) if self.most < 1 else None,
         )
         gradients = Extras(
-            average=_over_steps(smooth) if smooth and smooth.gradients else None,
+            average=_over_steps(smooth, clock.began) if smooth and smooth.gradients else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks and picks.T,
             changes=ChangeFilter(drift, picks and picks.T) if drift and drift.gradients else None,
@@ -126,11 +127,12 @@ class Wire:
                 "use one of our models, or share=1"
             )
         sent, come = ids.by_peer(route)
-        return Picks(share=self.share, turns=self.turns, seed=clock.seed, sent=sent, come=come, summed=bool(summed))
+        of_run = {"seed": clock.seed, "began": clock.began}
+        return Picks(share=self.share, turns=self.turns, sent=sent, come=come, summed=bool(summed), **of_run)
 
 
-def _over_steps(smooth: Smooth | Extrapolate) -> Average | Line:
-    return Average(smooth) if isinstance(smooth, Smooth) else Line()
+def _over_steps(smooth: Smooth | Extrapolate, began: int) -> Average | Line:
+    return Average(smooth, began) if isinstance(smooth, Smooth) else Line()
 
 
 class Builder(Protocol):

@@ -152,7 +152,7 @@ class RankView(Channels):
         total: Tensor = Reduce.apply(x, self.transport, f"norm/{self.name} {self._sums}", self.clock)  # type: ignore[no-untyped-call]
         return total
 
-    def enter(self, *, training: bool) -> None:
+    def enter(self, *, training: bool, rows: frozenset[int] = frozenset()) -> None:
         raise InputError(
             "this shard was opened for fg.distribute; for one of our models give its aggregation: "
             "fg.open_shard(..., aggregation='gcn', 'mean', 'sum' or 'attention')"
@@ -204,6 +204,7 @@ class ChannelView(RankView, ModelView):
     """A graph whose rows are distributed over ranks, as a model sees it."""
 
     attends: bool
+    rows_of: frozenset[int] = field(default=frozenset(), init=False)  # layers that read single rows
     _entered: int = field(default=-1, init=False)  # the step of the last forward pass
     _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
 
@@ -215,7 +216,7 @@ class ChannelView(RankView, ModelView):
     def _graded(self) -> dict[int | None, Sides]:
         """The grades of rows by layer, for wires that need them; under None, the grades of all rows."""
 
-    def enter(self, *, training: bool) -> None:
+    def enter(self, *, training: bool, rows: frozenset[int] = frozenset()) -> None:
         """Training has one forward pass per step, in training mode; each evaluation is its own step."""
         clock = self.clock
         if clock.use != "rows":
@@ -228,7 +229,7 @@ class ChannelView(RankView, ModelView):
                     "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), "
                     "or model.train() to train"
                 )
-        self._entered = clock.step
+        self._entered, self.rows_of = clock.step, rows
 
     def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
         """The plans of a model's layers."""

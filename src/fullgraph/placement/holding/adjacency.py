@@ -33,10 +33,15 @@ class Arcs:
     undirected: bool = False  # has the reverse of every arc between owned rows
     attr: Tensor | None = None  # [e, K] features of arcs; only a user's own model reads them
     fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; of a typed graph, EDGE_TYPE
+    num_sources: int | None = None  # owned columns, if sources are nodes of another type; None: num_owned
 
     @property
     def num_owned(self) -> int:
         return len(self.indptr) - 1
+
+    @property
+    def owned_columns(self) -> int:
+        return self.num_owned if self.num_sources is None else self.num_sources
 
     @property
     def device(self) -> torch.device:
@@ -66,7 +71,7 @@ class Arcs:
     def keep(self, mask: Tensor) -> "Arcs":
         """Only the arcs where `mask` is true."""
         kept = torch.nn.functional.pad(mask.cumsum(0), (1, 0))
-        pattern = Arcs(kept[self.indptr], self.indices[mask], None, self.num_halo)
+        pattern = Arcs(kept[self.indptr], self.indices[mask], None, self.num_halo, num_sources=self.num_sources)
         return pattern.with_values(self, lambda values: values[mask])
 
     def sources_of(self, rows_n: Tensor) -> Tensor:
@@ -144,9 +149,9 @@ class Arcs:
         """Arcs from owned rows, and arcs from halo rows (columns counted from the first halo row)."""
         if self.num_halo == 0:
             return self, Arcs(torch.zeros_like(self.indptr), self.indices[:0], _head(self.weight), 0)
-        is_inner = self.indices < self.num_owned
+        is_inner = self.indices < self.owned_columns
         inner, outer = replace(self.keep(is_inner), undirected=self.undirected), self.keep(~is_inner)
-        return inner, Arcs(outer.indptr, outer.indices - self.num_owned, outer.weight, self.num_halo)
+        return inner, Arcs(outer.indptr, outer.indices - self.owned_columns, outer.weight, self.num_halo)
 
 
 def _head(weight: Tensor | None) -> Tensor | None:
@@ -283,9 +288,9 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
         row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
     inner, outer = arcs.split()
     return Matrices(
-        _matrix(inner, n, row, None if col is None else col[:n], dtype),
+        _matrix(inner, arcs.owned_columns, row, None if col is None else col[:n], dtype),
         _matrix(outer, h, row, None if col is None else col[n:], dtype),
-        Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], n + h),
+        Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], arcs.owned_columns + h),
     )
 
 

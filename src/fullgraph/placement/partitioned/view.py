@@ -66,7 +66,7 @@ class PartitionedView(ChannelView):
         """The rows of a layer as they cross. drops: dropout follows, so that sums must be made after it."""
         if layer not in self._crossing:
             late = self.rules.cover and self.wires.at(layer).late
-            covers = self.rules.covers(attends=self.attends, drops=drops, late=late)
+            covers = self.rules.covers(reads=self.attends or layer in self.rows_of, drops=drops, late=late)
             self._crossing[layer] = self._crossed(layer, covers=covers)
         return self._crossing[layer]
 
@@ -216,7 +216,8 @@ class SourceMessage:
     def _require_rows(self) -> None:
         if self.rows.cover is not None:
             raise InputError(
-                "a layer reads or maps single rows of other ranks, and sums of rows crossed; add -o cover=false"
+                "a layer reads or maps single rows of other ranks, and sums of rows crossed: its convolution must not "
+                "have sums = True"
             )
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
