@@ -1,9 +1,13 @@
 """Draws the pictures of the documentation: python docs/pictures.py writes docs/images/*.svg."""
 
+import json
+import re
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+PART = re.compile(r"(.+?)-none-random-3 --strategy (.+) --seed (\d+) --model (\w+) .*")
 INK, GREY, PAPER = "#24292f", "#8c959f", "#ffffff"
 RANKS = ("#2f6fb0", "#c2571a", "#2c8a57", "#8250a0")
 TINTS = ("#dbe9f7", "#fbe4d5", "#d9f0e3", "#ecdff3")
@@ -191,12 +195,55 @@ def typed() -> Picture:
     return picture
 
 
+LATENESS = ("pipegcn", "sylvie-a", "cd-r", "sancus", "bns", "varco", "pipegcn-gf", "sylvie-s", "adaqp", "steady")
+
+
+def cells() -> dict[str, dict[str, tuple[float, float]]]:
+    """Strategy -> graph and model -> (points against vanilla at the best validation score, share of its bytes)."""
+    found: dict[str, dict[str, tuple[float, int]]] = {}
+    for line in (ROOT / "benchmarks" / "results" / "late_halos.jsonl").read_text().splitlines():
+        run = json.loads(line)
+        graph, strategy, seed, model = PART.fullmatch(run["command"]).groups()  # type: ignore[union-attr]
+        if seed == "0":
+            best = max(run["trace"], key=lambda score: score[1])
+            found.setdefault(strategy, {})[f"{graph} {model}"] = 100 * best[2], run["trace"][-1][0]
+    exact = found["vanilla"]
+    return {
+        name: {cell: (score - exact[cell][0], sent / exact[cell][1]) for cell, (score, sent) in runs.items()}
+        for name, runs in found.items()
+    }
+
+
+def lateness() -> Picture:
+    """Every cell of the campaign `late_halos` (seed 0): points against vanilla, by strategy."""
+    left, right, top, step, low, high = 110, 560, 46, 28, -18, 6
+    picture = Picture(700, top + step * len(LATENESS) + 50, "Test scores against vanilla, by strategy")
+    at = lambda points: left + (right - left) * (points - low) / (high - low)  # noqa: E731
+    bottom, found = top + step * len(LATENESS), cells()
+    for points in range(low, high + 1, 3):
+        picture.line(at(points), top - 8, at(points), bottom - 8, INK if points == 0 else "#eaeef2")
+        picture.text(at(points), bottom + 10, f"{points:+d}" if points else "0", fill=GREY, size=12)
+    under = "points against vanilla: 14 graphs x 2 models, random parts"
+    picture.text((left + right) / 2, bottom + 32, under, fill=GREY)
+    picture.text(630, 24, "bytes", fill=GREY)
+    for row, name in enumerate(LATENESS):
+        y, runs = top + step * row + 4, found[name].values()
+        colour = RANKS[2] if name == "steady" else RANKS[0]
+        picture.text(20, y + 4, name, "start")
+        for points, _ in sorted(runs):
+            shown = max(low, min(high, points))
+            picture.parts.append(f'<circle cx="{at(shown):.1f}" cy="{y}" r="4.5" fill="{colour}" fill-opacity="0.45"/>')
+        picture.text(630, y + 4, f"{sum(share for _, share in runs) / len(runs):.0%}")
+    return picture
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "halo": halo,
     "staleness": staleness,
     "mixture": mixture,
     "pipeline": pipeline,
     "typed": typed,
+    "lateness": lateness,
 }
 
 if __name__ == "__main__":

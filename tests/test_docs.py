@@ -97,9 +97,11 @@ def test_the_loop_of_ones_own_runs(tmp_path):
 
 
 def test_pictures_are_those_that_the_code_draws(tmp_path):
-    (tmp_path / "pictures.py").write_text((ROOT / "docs" / "pictures.py").read_text())
-    run("pictures.py", cwd=tmp_path)
-    drawn = {path.name: path.read_text() for path in (tmp_path / "images").iterdir()}
+    for name in ("docs/pictures.py", "benchmarks/results/late_halos.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    run("docs/pictures.py", cwd=tmp_path)
+    drawn = {path.name: path.read_text() for path in (tmp_path / "docs" / "images").iterdir()}
     assert drawn == {name: (ROOT / "docs" / "images" / name).read_text() for name in drawn}
 
 

@@ -42,7 +42,9 @@ def flat(tree, inside):
 def folder(tmp_path_factory):
     """A run of two ranks from the shell, late rows and scores in some epochs among it."""
     place = tmp_path_factory.mktemp("files")
-    arguments = "train sbm:nodes=300,edges=900 --parts 2 --strategy pipegcn --hidden 8 --epochs 21 --eval-every 7"
+    arguments = (
+        "train sbm:nodes=300,edges=900 --parts 2 --strategy steady -o drift=9 --hidden 8 --epochs 21 --eval-every 7"
+    )
     line = [sys.executable, "-m", "fullgraph", *arguments.split(), "--out", "run"]
     done = subprocess.run(line, cwd=place, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr

@@ -53,7 +53,10 @@ MODELS = Axis(
 SCHEDULES = Axis(
     "schedule",
     ("depth", "turn"),
-    {name: f"fullgraph.exchange.schedule:{name.title()}" for name in ("sync", "pipelined", "bounded", "skip")},
+    {
+        name: f"fullgraph.exchange.schedule:{name.title()}"
+        for name in ("sync", "pipelined", "bounded", "skip", "steady")
+    },
 )
 CODECS = Axis(
     "codec",
@@ -103,6 +106,7 @@ STRATEGIES = Axis(
         "mixgcn": "fullgraph.recipes.mixgcn:MixGCN",
         "gnnpipe": "fullgraph.recipes.gnnpipe:GNNPipe",
         "gnnpipe-hybrid": "fullgraph.recipes.gnnpipe:GNNPipeHybrid",
+        "steady": "fullgraph.recipes.steady:SteadyHalos",
         "free": "fullgraph.recipes.free:Free",
         "auto": "fullgraph.lab.cost.auto:Auto",
     },

@@ -10,7 +10,7 @@ from fullgraph.codec import Full
 from fullgraph.data import Graph
 from fullgraph.device import HOST
 from fullgraph.environ import in_job
-from fullgraph.exchange import Adaptive, Wire
+from fullgraph.exchange import Adaptive, Steady, Wire
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import Assignment, GraphFacts, Manifest, cut_parts, facts_of
 from fullgraph.placement import Partitioned, Pipeline, RankGraph
@@ -90,11 +90,18 @@ def late_halos(run: Run) -> bool:
     return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(is_late, _wires(run)))
 
 
+def follows_drift(run: Run) -> bool:
+    """Whether the strategy measures by itself when late rows are safe."""
+    return any(isinstance(wire, Wire) and isinstance(wire.schedule, Steady) for wire in _wires(run))
+
+
 def is_late(wire: object) -> bool:
     """Whether a wire may give rows of earlier steps."""
     if isinstance(wire, Adaptive):
         return wire.switch
-    return isinstance(wire, Wire) and (wire.turns > 1 or wire.drift is not None or wire.schedule.depth > 0)
+    if not isinstance(wire, Wire):
+        return False
+    return wire.turns > 1 or wire.drift is not None or wire.most < 1 or wire.schedule.depth > 0
 
 
 def is_lossy(wire: object) -> bool:
@@ -149,7 +156,8 @@ def line_of(plan: LayerPlan, wire: object) -> str:
     if plan.sends == "nothing" or not isinstance(wire, Wire):
         return str(plan)
     late = wire.schedule.depth
-    when = "fresh" if not late else f"{late} step{'s' * (late > 1)} late"
+    most = "at most " if isinstance(wire.schedule, Steady) else ""
+    when = "fresh" if not late else f"{most}{late} step{'s' * (late > 1)} late"
     return f"layer {plan.layer}: sends {plan.sends}, {plan.width} columns, {_bits(wire)}, {when}, {plan.rows:,} rows"
 
 

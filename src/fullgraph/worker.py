@@ -23,7 +23,7 @@ from fullgraph.own_code import own_code
 from fullgraph.partition import open_part, read_names
 from fullgraph.proc import go_before_the_launcher, num_cores
 from fullgraph.reference import load, unpack
-from fullgraph.remarks import averaged, late_halos
+from fullgraph.remarks import averaged, follows_drift, late_halos
 from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_memory_bytes
 from fullgraph.report.evaluation import Evaluation
 from fullgraph.report.settings import settings_of
@@ -126,9 +126,10 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
 
 
 def _stale_warnings(rank: Rank) -> list[Watcher]:
-    """The watcher of the loss, if the run reads late rows."""
-    method = rank.part.manifest.method
-    return [StaleWarning(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
+    """The watcher of the loss, if the run reads late rows and does not measure by itself when they are safe."""
+    if not late_halos(rank.run) or follows_drift(rank.run):
+        return []
+    return [StaleWarning(fixes_for(method=rank.part.manifest.method, averaged=averaged(rank.run)))]
 
 
 class FirstEpoch:

@@ -184,7 +184,7 @@ def test_more_training_nodes_mean_more_work(shards):
     assert dry_run(run, trimmed, 0, 2)[1].bytes < dry_run(run, whole, 0, 2)[1].bytes
 
 
-@pytest.mark.parametrize("strategy", ["bns", "cd-r", "sancus", "adaqp", "sylvie-s adaptive=true"])
+@pytest.mark.parametrize("strategy", ["bns", "cd-r", "sancus", "adaqp", "sylvie-s adaptive=true", "free most=0.5"])
 def test_what_depends_on_the_rows_is_refused_in_one_line(shards, strategy):
     run = run_of(strategy, "sage")
     with pytest.raises(InputError, match=f"{run.strategy.name}.*measure"):

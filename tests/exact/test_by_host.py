@@ -180,6 +180,7 @@ def test_the_weights_of_all_readers_of_a_row_count(placement, hosts):
 # Late, lossy, live rows.
 
 LATE = {
+    "an exact end": Wire(schedule=Pipelined(), exact_step=3),
     "late": Wire(schedule=Pipelined()),
     "late and smoothed": Wire(schedule=Pipelined(2), smooth=Smooth(gamma=0.8, correct=True)),
     "bounded": Wire(schedule=Bounded(3)),

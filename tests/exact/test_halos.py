@@ -284,7 +284,7 @@ def test_the_narrow_order_sends_fewer_bytes():
         ("sancus", {"bound": "-1"}, "bound=-1: at least 0"),
         ("adaqp", {"budget": "1"}, "budget=1.0: a row takes 2, 4 or 8 bits; give 2 to 8, or 0 to let lam decide"),
         ("adaqp", {"lam": "2"}, "lam=2: at least 0 and at most 1"),
-        ("free", {"placement": "mixture", "share": "0.5"}, "share, turns and bound are for halo rows"),
+        ("free", {"placement": "mixture", "share": "0.5"}, "share, turns, bound and most are for halo rows"),
     ],
 )
 def test_bad_options_name_the_fix(name, options, text):

@@ -94,6 +94,7 @@ def named(name, **options):
 def test_every_recipe_has_its_equations():
     others = {"none", "gnnpipe", "gnnpipe-hybrid"}  # tested in test_stale.py and test_pipeline.py
     others |= {"bns", "adaqp", "sancus", "cd-r"}  # tested in test_halos.py
+    others |= {"steady"}  # tested in test_lateness.py
     others |= {"auto"}  # replaced by another strategy before a run begins
     assert {*EQUATIONS, *others} == {*STRATEGIES}
 
@@ -172,7 +173,13 @@ def test_a_refresh_of_every_step_is_sylvie_s():
 @pytest.mark.parametrize(
     ("name", "options", "text"),
     [
-        ("free", {"schedule": "never"}, "schedule 'never' is unknown; known: sync, pipelined, bounded, skip"),
+        ("free", {"schedule": "never"}, "schedule 'never' is unknown; known: sync, pipelined, bounded, skip, steady"),
+        ("gnnpipe", {"schedule": "steady"}, "schedule=steady measures whole layers"),
+        ("gnnpipe-hybrid", {"halo_schedule": "steady"}, "halo_schedule=steady measures whole layers"),
+        ("free", {"most": "0"}, "most=0: above 0 and at most 1"),
+        ("free", {"most": "0.5", "turns": "2"}, "share, turns and bound choose rows too"),
+        ("pipegcn", {"extrapolate": "true"}, "add -o smooth=gf"),
+        ("pipegcn", {"exact_from": "2"}, "exact_from=2: at least 0 and at most 1"),
         ("free", {"codec": "zip"}, "codec 'zip' is unknown; known: full, half"),
         ("free", {"backward": "zip"}, "backward 'zip' is unknown"),
         ("free", {"smooth": "x"}, "smooth=x: one of nothing, f, g, gf"),

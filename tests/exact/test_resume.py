@@ -8,7 +8,19 @@ import pytest
 
 from fullgraph import nn
 from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, MinVariance, Subsample
-from fullgraph.exchange import Adaptive, Bounded, Drift, Except, Pipelined, Skip, Smooth, Sync, Wire
+from fullgraph.exchange import (
+    Adaptive,
+    Bounded,
+    Drift,
+    Except,
+    Extrapolate,
+    Pipelined,
+    Skip,
+    Smooth,
+    Steady,
+    Sync,
+    Wire,
+)
 from fullgraph.placement import History, Mixture, Partitioned, Pipeline
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import run_threads
@@ -31,12 +43,16 @@ WIRES = {
     "late columns, smooth": Wire(schedule=Pipelined(), codec=LATER, smooth=BOTH),
     "exact warm-up, bf16": Wire(schedule=Pipelined(3, 3), codec=BFloat16(), feedback=True),
     "adaptive, fed back": Adaptive(tau=1, alpha=0.0, switch=True, feedback=True),
+    "late while rows hardly move": Wire(schedule=Steady(0.4), codec=LowBit(2)),
+    "continued": Wire(schedule=Pipelined(2), smooth=Extrapolate()),
+    "an exact end": Wire(schedule=Pipelined(), codec=LowBit(1), smooth=BOTH, feedback=True, exact_step=3),
     "layers differ": Except(wire=Wire(schedule=Pipelined()), layer=1, other=Wire(schedule=Skip(4), smooth=BOTH)),
 }
 CHANGED = Drift(bound=0.9, longest=2, gradients=True)
 HALO_WIRES = {
     "sampled, bits by variance": Wire(codec=MinVariance(period=2), share=0.6, feedback=True),
     "late turns, skipped": Wire(schedule=Pipelined(2), turns=2, drift=CHANGED, smooth=BOTH),
+    "most moved": Wire(schedule=Pipelined(), codec=LowBit(4), most=0.3, feedback=True, exact_step=4),
     "all of it": Wire(
         schedule=Pipelined(), codec=MinVariance(period=2, budget=3), share=0.6, turns=2, drift=CHANGED, feedback=True
     ),
@@ -79,10 +95,11 @@ def drawn(seed):
         LATER,
     ]
     wire = Wire(
-        schedule=pick([Sync(), Pipelined(), Pipelined(2), Pipelined(3, 3), Bounded(3), Skip(2), Skip(4)]),
+        schedule=pick([Sync(), Pipelined(), Pipelined(2), Pipelined(3, 3), Bounded(3), Skip(2), Skip(4), Steady(0.4)]),
         codec=pick(codecs),
         backward=pick([None, *codecs]),
-        smooth=pick([None, BOTH, Smooth(features=False), Smooth(gradients=False)]),
+        smooth=pick([None, BOTH, Smooth(features=False), Smooth(gradients=False), Extrapolate()]),
+        exact_step=pick([None, None, 3]),
         feedback=pick([False, True]),
         share=pick([1.0, 0.5]) if halo else 1.0,
         turns=pick([1, 1, 3]) if halo else 1,

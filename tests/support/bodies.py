@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Wire, Wires
+from fullgraph.exchange.lateness import relative
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned, Placement
@@ -88,7 +89,9 @@ def train_trace(
             parameter.grad = None
         loss, _ = trainer.train_step()
         losses.append(transport.all_reduce(Key("trace", step), loss.cpu().clone()).wait())
-        shard.clock.losses.append(float(losses[-1]))
+        moved = torch.tensor(shard.clock.drift.take(), dtype=torch.float64)
+        moved = transport.all_reduce(Key("trace of rows", step), moved).wait()
+        shard.clock.note(float(losses[-1]), relative(*moved.tolist()))
         grads.append({name: p.grad.cpu().clone() for name, p in model.named_parameters() if p.grad is not None})
     return {
         "losses": torch.stack(losses),
@@ -96,6 +99,7 @@ def train_trace(
         "ids": shard.full.ids.cpu(),
         "logits": logits_of(model, shard).cpu(),
         "scores": evaluate(model, shard, trainer.task),
+        "drifts": list(shard.clock.drifts),
         "state": {name: value.cpu().clone() for name, value in shard.state().items()},
     }
 

@@ -1,5 +1,6 @@
 """Exchanges between parts as equations over the dense model: late or averaged rows, rows with few bits."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,10 +19,16 @@ class _Staleness:
     """The rows that other parts see at each step, and the gradients that they return: H and G by layer and step."""
 
     def __init__(
-        self, read: Callable[[int], int | None], gamma_features: float, gamma_gradients: float, cross: Seen
+        self,
+        read: Callable[[int], int | None],
+        gamma_features: float,
+        gamma_gradients: float,
+        cross: Seen,
+        ahead: str,
+        exact: float,
     ) -> None:
         self.read, self.gammas = read, {"features": gamma_features, "gradients": gamma_gradients}
-        self.cross = cross
+        self.cross, self.ahead, self.exact = cross, ahead, exact
         self.sent: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self.returned: dict[tuple[int, int], Tensor] = {}
         self.averages: dict[tuple[str, int], Tensor] = {}
@@ -38,14 +45,16 @@ class _Staleness:
         if self.version is None:
             copy = torch.zeros_like(crossed, requires_grad=True)
         elif self.version == self.step:
-            assert not any(self.gammas.values()), "a live path cannot be smoothed here"
+            assert not any(self.gammas.values()) or self.step >= self.exact, "a live path cannot be smoothed here"
             copy = self.cross(self.step, layer, live) * 1
         else:
-            copy = self._smooth("features", layer, self.sent[layer, self.version][1].detach()).clone().requires_grad_()
+            came = {version: crossed.detach() for (at, version), (_, crossed) in self.sent.items() if at == layer}
+            copy = self._smooth("features", layer, self._line("f", came)).clone().requires_grad_()
         if not live.requires_grad:  # input rows: nothing is returned for them
             return copy
         if self.version is not None and self.version != self.step:
-            back = self._smooth("gradients", layer, self.returned[layer, self.version])
+            came = {version: grads for (at, version), grads in self.returned.items() if at == layer}
+            back = self._smooth("gradients", layer, self._line("g", came))
             self.extra = self.extra + (live * back).sum()
         copy.retain_grad()
         self.copies[layer] = copy
@@ -55,6 +64,15 @@ class _Staleness:
         for layer, copy in self.copies.items():
             rows, crossed = self.sent[layer, self.step]
             (self.returned[layer, self.step],) = torch.autograd.grad(crossed, rows, copy.grad)
+
+    def _line(self, kind: str, came: dict[int, Tensor]) -> Tensor:
+        """The version that is due; for a kind in `ahead`, 2 x(t-1) - x(t-2)."""
+        assert self.version is not None
+        due = came[self.version]
+        if kind not in self.ahead or self.version - 1 not in came:
+            return due
+        assert self.version == self.step - 1
+        return 2 * due - came[self.version - 1]
 
     def _smooth(self, kind: str, layer: int, value: Tensor) -> Tensor:
         gamma = self.gammas[kind]
@@ -68,18 +86,19 @@ def stale_trace(
     gamma_features: float = 0.0, gamma_gradients: float = 0.0, narrow_first: bool = True,
     input_ahead: bool = False,
     cross: Seen = lambda step, layer, rows: rows, model: Chain | None = None, objective: Objective | None = None,
-    dense: Any = None,
+    dense: Any = None, ahead: str = "", exact: float = math.inf,
 ) -> Trained:  # fmt: skip
     """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
 
     Other parts see S_t = smooth(C(H)_read(t)), a constant of the step unless read(t) = t; C is what `cross` makes of
     rows on their way (of their gradients, by its backward pass). What they return is G_t = C^T(dL/dS_t), and step t
     adds smooth(G_read(t)) to the gradient of H_t: as <H_t, G> added to the loss. dense: the equations of another model.
+    ahead: features (f) or gradients (g) that are 2 x(t-1) - x(t-2). exact: from this step on nothing is smoothed.
     """
     if dense is None:
         model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
         dense = DenseModel(graph, spec, model, part=part)
-    stale = _Staleness(read, gamma_features, gamma_gradients, cross)
+    stale = _Staleness(read, gamma_features, gamma_gradients, cross, ahead, exact)
     dense.seen, dense.narrow_first, dense.input_ahead = stale.seen, narrow_first, input_ahead
     told = {"opened": stale.open, "extra": lambda: stale.extra, "closed": lambda _: stale.close()}
     return trained(graph, dense, steps, **told, objective=objective)  # type: ignore[arg-type]

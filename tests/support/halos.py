@@ -4,6 +4,7 @@ A message goes from the part that owns nodes to a part that reads them, and a me
 tables below are the receiver's rows, step after step. No channel, route or choosing codec is used here.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,7 @@ class HaloRules:
     lam: float = 0.5
     budget: float = 0.0
     gamma: float = 0.0
+    most: float = 1.0  # share of a message's rows that crosses, those that moved most
     feedback: bool = False
 
 
@@ -156,12 +158,21 @@ class _Table:
                 weights = self.weights.get(pair, torch.ones(len(self.nodes[pair])))
                 self.bits[pair] = _bits(rules, self.spans[pair], weights.tolist(), rows[pair].shape[1])
         due = {pair: nodes % rules.turns == turn for pair, nodes in self.nodes.items()}
+        if rules.most < 1:
+            due = {pair: self._moved_most(pair, x) for pair, x in rows.items()}
         silent = {sender for sender in {self.ends(pair)[0] for pair in rows} if self._silent(sender, turn, rows, due)}
         now = {}
         for pair, x in rows.items():
             old = self.last.get(pair) or _View(torch.zeros_like(x), torch.zeros(len(x), dtype=torch.bool))
             now[pair] = old if self.ends(pair)[0] in silent else self._over(old, pair, x, due[pair], step)
         self.versions[step] = self.last = now
+
+    def _moved_most(self, pair: Pair, x: Tensor) -> Tensor:
+        if pair not in self.sent:
+            return torch.ones(len(x), dtype=torch.bool)
+        moved = (x - self.sent[pair]).square().sum(1).tolist()
+        first = sorted(range(len(x)), key=lambda row: -moved[row])[: math.ceil(self.rules.most * len(x))]
+        return torch.zeros(len(x), dtype=torch.bool).index_fill(0, torch.tensor(first), True)
 
     def _silent(self, sender: int, turn: int, rows: dict[Pair, Tensor], due: dict[Pair, Tensor]) -> bool:
         mine = [pair for pair in rows if self.ends(pair)[0] == sender]

@@ -10,8 +10,8 @@ from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.own import checked_schedule
 from fullgraph.exchange.relay import HostChannel
 from fullgraph.exchange.rows import RowFacts, Sides
-from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
-from fullgraph.exchange.state import Drift, Smooth
+from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Steady, Sync, Turn, table
+from fullgraph.exchange.state import Drift, Extrapolate, Smooth
 from fullgraph.exchange.wire import Builder, Except, Wire, Wires
 
 AnySchedule = Annotated[Schedule, SCHEDULES]
@@ -26,6 +26,7 @@ __all__ = [
     "Clock",
     "Drift",
     "Except",
+    "Extrapolate",
     "Held",
     "Hop",
     "HostChannel",
@@ -35,6 +36,7 @@ __all__ = [
     "Sides",
     "Skip",
     "Smooth",
+    "Steady",
     "Sync",
     "Turn",
     "Wire",

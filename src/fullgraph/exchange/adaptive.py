@@ -1,7 +1,7 @@
 """Wires that adapt during a run: their bits follow in-degrees and the loss, and their lag may follow the loss."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 from torch import Tensor
@@ -76,7 +76,9 @@ class Adaptive(Value):
     schedule: Schedule = field(default_factory=Sync)
     switch: bool = False
     feedback: bool = False
+    exact_step: int | None = None
     graded: ClassVar[bool] = True
+    follows: ClassVar[bool] = True  # needs the results of steps
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,6 +91,9 @@ class Adaptive(Value):
 
     def at(self, layer: int) -> "Adaptive":
         return self
+
+    def exact_after(self, step: int) -> "Adaptive":
+        return replace(self, exact_step=step)
 
     def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None) -> Channel:
         grades = None if facts is None else facts.grades
@@ -108,5 +113,6 @@ class Adaptive(Value):
             schedule=Switch(trend) if self.switch else self.schedule,
             codec=Graded(lambda step: trend.bits(self.bits, step), grades_of),
             feedback=self.feedback,
+            exact_step=self.exact_step,
         )
         return wire.build(name=name, route=route, transport=transport, clock=clock, facts=facts)

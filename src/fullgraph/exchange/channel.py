@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange.clock import Clock
+from fullgraph.exchange.ending import Ending
 from fullgraph.exchange.inbox import Held, Inbox
 from fullgraph.plan import Route
 
@@ -20,7 +21,7 @@ class Channel:
         halo = channel.end(token)
     """
 
-    def __init__(self, route: Route, clock: Clock, features: Inbox, gradients: Inbox) -> None:
+    def __init__(self, route: Route, clock: Clock, features: Inbox | Ending, gradients: Inbox | Ending) -> None:
         self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
         self.since, self.until = clock.step, sys.maxsize  # steps in which it is used
         self._comparable = True  # whether the rows posted last can be compared with another step's
@@ -60,7 +61,7 @@ class Channel:
         if self.clock.use == "rows" and self._comparable and self.clock.lateness.looks(step):
             fresh = self.features.fresher(step)
             if fresh is not None:
-                self.clock.lateness.add(used, fresh)
+                self.clock.lateness.compare(used, fresh)
 
     def end(self, token: Tensor) -> Tensor:
         """The rows that peers sent, in the version that is due."""
@@ -74,7 +75,7 @@ class Hop:
     If a step runs in pieces, autograd does not cross ranks: the executor of the pieces calls these methods.
     """
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox | Ending) -> None:
         self._inbox = inbox
 
     def send(self, rows: Tensor, step: int) -> None:
@@ -106,6 +107,7 @@ class Begin(torch.autograd.Function):
         ctx.channel, ctx.step, ctx.relu, ctx.mapped = channel, channel.clock.step, relu, mapped
         token = x.new_empty((0, *x.shape[1:]), device=device)
         if not channel.clock.again:
+            channel.features.measure(packed, ctx.step, comparable=channel._comparable)
             channel.features.post(packed, token, ctx.step)
         return x.view_as(x), token
 

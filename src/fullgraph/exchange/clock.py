@@ -1,20 +1,18 @@
 """The step number, and the state of a step that channels and the trainer share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from fullgraph.exchange.inbox import settled
+from fullgraph.exchange.lateness import Lateness, Ratio
 from fullgraph.report import Meter
 from fullgraph.transport import Key, Use
 
 if TYPE_CHECKING:
     from fullgraph.exchange.channel import Channel
-
-LOOK_EVERY = 20  # steps; each comparison waits for rows that would otherwise be read later
 
 
 class Tape:
@@ -38,36 +36,6 @@ class Tape:
         return self.tensors[self.next - 1].detach()  # a new tensor: autograd gives it another function
 
 
-class Lateness:
-    """The distance of late rows from fresh ones: |used - fresh|^2 and |fresh|^2 over all channels, in compared steps.
-
-    Only rows before any dropout are compared, because each step has its own dropout masks.
-    """
-
-    def __init__(self) -> None:
-        self._sums: Tensor | None = None
-
-    @staticmethod
-    def looks(step: int) -> bool:
-        """Whether rows are compared in a step: one step before schedules with refresh 5, 10 or 20 read fresh rows."""
-        return step % LOOK_EVERY == LOOK_EVERY - 2
-
-    def add(self, used: Mapping[int, Tensor] | None, fresh: Mapping[int, Tensor]) -> None:
-        """Add the difference of rows by peer. used: None if zeros were read."""
-        for peer, rows in fresh.items():
-            off = rows if used is None else rows - used[peer]
-            sums = torch.stack([off.float().square().sum(), rows.float().square().sum()])
-            self._sums = sums if self._sums is None else self._sums + sums
-
-    def take(self) -> tuple[float, float]:
-        """The sums since the last call."""
-        sums, self._sums = self._sums, None
-        if sums is None:
-            return 0.0, 0.0
-        off, all_ = sums.tolist()
-        return off, all_
-
-
 class Clock:
     """The step number, -1 before the first step, and the loss of every step so far, as all ranks know it.
 
@@ -82,7 +50,8 @@ class Clock:
         self.step, self.use, self.seed = step, use, seed
         self.began = 0
         self.losses: list[float] = []
-        self.lateness = Lateness()
+        self.drifts: list[float | None] = []  # by step, like the losses: how far rows moved in it, if it was measured
+        self.lateness, self.drift = Lateness(), Ratio()
         self.channels: dict[str, Channel] = {}  # by name
         self.meter: Meter | None = None
         self.again = False  # in a second forward pass: nothing is sent
@@ -93,6 +62,11 @@ class Clock:
     def tick(self) -> None:
         self.step += 1
         self.dropped = False
+
+    def note(self, loss: float, drift: float | None) -> None:
+        """Store the results of a step, equal on all ranks, for codecs and schedules that follow them."""
+        self.losses.append(loss)
+        self.drifts.append(drift)
 
     @contextmanager
     def making_way(self) -> Iterator[None]:

@@ -11,10 +11,12 @@ from fullgraph.codec import Codec, Memory, Shape
 from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
 from fullgraph.errors import Damaged, InputError
 from fullgraph.exchange.coding import StepCoding
+from fullgraph.exchange.lateness import Movement
+from fullgraph.exchange.most import MostMoved
 from fullgraph.exchange.own import choose, is_due
 from fullgraph.exchange.rows import Picked, Picks
 from fullgraph.exchange.schedule import Schedule
-from fullgraph.exchange.state import Average, ChangeFilter, Residuals, SavedState
+from fullgraph.exchange.state import Average, ChangeFilter, Line, Residuals, SavedState
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
@@ -109,25 +111,29 @@ def settled(held: Held) -> dict[str, Tensor]:
 class Extras:
     """Optional parts of one direction: smoothing, residuals, row selection, change filter, memory of the codec."""
 
-    average: Average | None = None
+    average: Average | Line | None = None
     residuals: Residuals | None = None
     picks: Picks | None = None
     changes: ChangeFilter | None = None
     memory: Memory | None = None  # the codec's memory
+    moves: Movement | None = None
+    most: MostMoved | None = None
 
     @property
     def parts(self) -> list[SavedState]:
-        return [part for part in (self.average, self.residuals, self.changes, self.memory) if part is not None]
+        parts = (self.average, self.residuals, self.changes, self.memory, self.moves, self.most)
+        return [part for part in parts if part is not None]
 
     @property
     def partial(self) -> bool:
         """Whether a message may have fewer rows than its readers see."""
-        return self.picks is not None or self.changes is not None
+        return self.picks is not None or self.changes is not None or self.most is not None
 
     @property
     def keeps_rows(self) -> bool:
         """Whether rows that do not arrive keep their old values."""
-        return self.changes is not None or (self.picks is not None and self.picks.turns > 1)
+        turns = self.picks is not None and self.picks.turns > 1
+        return turns or self.changes is not None or self.most is not None
 
 
 NO_STEP = "no step was begun: call shard.clock.tick() before the forward pass of each step"
@@ -159,6 +165,11 @@ class Inbox:
         self._loaded = False  # from a checkpoint, and not yet compared with this run's messages
         self._like: Tensor | None = None  # no rows; has the width and type of the rows that were posted last
 
+    def measure(self, packed: ByPeer, step: int, *, comparable: bool) -> None:
+        """Measure how far the rows moved since the last step, if the schedule follows it."""
+        if self.extras.moves is not None:
+            self.extras.moves.see(packed, comparable=comparable)
+
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
         """Send each peer its rows; `like` has the width, type and device of the rows that will arrive.
 
@@ -187,10 +198,11 @@ class Inbox:
             choose(self.extras.memory, {peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
         self.versions[step] = self._begin(packed, like, shapes, replace(self.key, step=step))
 
-    def _coding(self, like: Tensor, shapes: dict[int, Shape], key: Key) -> StepCoding:
+    def _coding(self, like: Tensor, shapes: dict[int, Shape], key: Key, chosen: Picked | None = None) -> StepCoding:
+        """chosen: the rows that cross if `most` chose them."""
         extras = self.extras
         return StepCoding(
-            codec=self.codec, residuals=extras.residuals, picked=extras.picks.at(key.step) if extras.picks else None,
+            codec=self.codec, residuals=extras.residuals, picked=extras.picks.at(key.step) if extras.picks else chosen,
             memory=extras.memory, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
         )  # fmt: skip
 
@@ -198,7 +210,8 @@ class Inbox:
         extras, silent = self.extras, frozenset[int]()
         if extras.changes is not None:
             packed, silent = extras.changes.filter(packed, list(shapes), key, self.transport)
-        coding = self._coding(like, shapes, key)
+        chosen = extras.most.pick(packed, shapes, key, self.transport) if extras.most else None
+        coding = self._coding(like, shapes, key, chosen)
         outgoing = {peer: rows for peer, rows in packed.items() if coding.crosses("sent", peer)}
         sizes = coding.incoming().items()
         incoming = {peer: size for peer, size in sizes if peer not in silent and coding.crosses("come", peer)}
@@ -220,7 +233,8 @@ class Inbox:
         if self._like is None or not self.schedule.turn(step).send:
             return 0
         shapes = self.route.shapes(tuple(self._like.shape[1:]))
-        coding = self._coding(self._like, shapes, replace(self.key, step=step))
+        chosen = self.extras.most.expected(shapes) if self.extras.most else None
+        coding = self._coding(self._like, shapes, replace(self.key, step=step), chosen)
         return sum(size for peer, size in coding.incoming().items() if coding.crosses("come", peer))
 
     def read(self, step: int) -> ByPeer | None:
@@ -230,7 +244,7 @@ class Inbox:
         rows = None if version is None else version.wait()
         self.absent = version.arrived().absent if isinstance(version, Version) else {}
         if due is not None and rows is not None and self.extras.average is not None:
-            rows = self.extras.average.take(due, rows)
+            rows = self.extras.average.take(step, due, rows)
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
             passed = self.versions.pop(old)
             if old != due:

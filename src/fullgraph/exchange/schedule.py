@@ -1,5 +1,6 @@
 """When a message is sent and which version is read: pure functions of the step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
@@ -91,6 +92,36 @@ class Skip(Value):
 
     def turn(self, step: int) -> Turn:
         return Turn(send=step % self.every == 0, read=step - step % self.every)
+
+
+@dataclass(frozen=True)
+class Steady(Value):
+    """Read last step's rows while rows hardly move, and fresh ones otherwise:  v(t) = t-1 if d(t-1) <= drift else t.
+
+    d(t) = |x(t) - x(t-1)| / |x(t) - m(t)| over the rows that all ranks send in step t, before any dropout of that step;
+    m is the mean row of a message. The record of an epoch has d as `drift`. Steps without a measurement before them are
+    fresh: the first two of a run, and all of them if dropout comes before every exchange. Without a run, as here, every
+    measurement is small enough.
+    """
+
+    depth: ClassVar[int] = 1
+    drift: Annotated[float, Range(0, 1e9)] = 0.1
+
+    def turn(self, step: int) -> Turn:
+        return Turn(send=True, read=step - 1 if step > 1 else step)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """`Steady` in a run, with the measurements of its steps so far; equal on all ranks, and saved with the records."""
+
+    depth: ClassVar[int] = 1
+    drift: float
+    measured: Sequence[float | None]  # by step; grows during the run
+
+    def turn(self, step: int) -> Turn:
+        last = self.measured[step - 1] if 0 < step <= len(self.measured) else None
+        return Turn(send=True, read=step if last is None or last > self.drift else step - 1)
 
 
 @dataclass(frozen=True, slots=True)

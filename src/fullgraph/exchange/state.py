@@ -59,7 +59,7 @@ class Average:
         self.count = 0
         self.version: int | None = None  # the last version in the average
 
-    def take(self, version: int, received: dict[int, Tensor]) -> dict[int, Tensor]:
+    def take(self, step: int, version: int, received: dict[int, Tensor]) -> dict[int, Tensor]:
         """Update the average with a version, once however often it is read; return the averaged rows."""
         gamma = self.smooth.gamma
         if version != self.version:
@@ -86,6 +86,48 @@ class Average:
 
     def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
         return not self.rows or are_shaped(self.rows, come, dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extrapolate(Value):
+    """Continue the last change of late rows, of features, gradients or both:
+
+    x'(t) = x(v) + (t - v) (x(v) - x(u)) / (v - u);  v and u are the last two versions that were read. At a lag of one
+    step this is 2 x(t-1) - x(t-2); fresh rows (v = t) stay as they are.
+    """
+
+    features: bool = True
+    gradients: bool = True
+
+
+class Line:
+    """The last two versions of one direction of a channel, by peer."""
+
+    def __init__(self) -> None:
+        self.versions: dict[int, ByPeer] = {}  # the last two that were read, by step
+
+    def take(self, step: int, version: int, received: ByPeer) -> ByPeer:
+        """The rows as they would be at `step` if they went on changing like between the last two versions."""
+        if version not in self.versions:
+            own = {peer: rows.clone() for peer, rows in received.items()}  # a checkpoint names no memory twice
+            self.versions = {v: self.versions[v] for v in sorted(self.versions)[-1:]} | {version: own}
+        before = min(self.versions)
+        if step == version or before == version:
+            return received
+        ahead = (step - version) / (version - before)
+        old = self.versions[before]
+        return {peer: rows + ahead * (rows - old[peer]) for peer, rows in received.items()}
+
+    def held(self) -> dict[str, Tensor]:
+        named = {f"line.{v}.{peer}": rows for v, by_peer in self.versions.items() for peer, rows in by_peer.items()}
+        return named | {f"line.{v}": torch.zeros(0) for v in self.versions}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        steps = sorted(int(name.split(".")[1]) for name in state if name.startswith("line.") and name.count(".") == 1)
+        self.versions = {step: rows_of(state, f"line.{step}.") for step in steps}
+
+    def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
+        return all(are_shaped(rows, come, dtype) for rows in self.versions.values())
 
 
 class Residuals:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.copied import copied
 from fullgraph.errors import InputError, one_line
-from fullgraph.exchange import Adaptive, Wire, Wires
+from fullgraph.exchange import Wire, Wires
 from fullgraph.exchange.inbox import NO_STEP
+from fullgraph.exchange.lateness import relative
 from fullgraph.own_code import in_users_frames, own_code, told, told_by_rank, unfit
 from fullgraph.own_model.buffers import Buffers, differing
 from fullgraph.own_model.check import WAY_OUT, self_check
@@ -276,16 +277,16 @@ class Distributed(nn.Module):
         clock = self.given.clock
         if not self.is_open:
             raise InputError("no step was begun: call the model in training mode and loss.backward() first")
-        if loss is None and isinstance(self.wires, Adaptive):
-            raise InputError("this strategy follows the loss: call fg.sync_gradients(model, loss)")
+        if loss is None and getattr(self.wires, "follows", False):
+            raise InputError("this strategy follows the loss or the rows: call fg.sync_gradients(model, loss)")
         if self.transport.size > 1:
             with self._earlier.left_out(self.parameters()):
                 self._grad_sync(self.parameters(), clock.step)
         if loss is not None:
-            total = self.given.train.owners.all_reduce(
-                Key("loss of a step", clock.step), loss.detach().double().cpu().view(1).clone()
-            )
-            clock.losses.append(float(total.wait()))
+            mine = torch.tensor([float(loss.detach()), *clock.drift.take()], dtype=torch.float64)
+            sums = self.given.train.owners.all_reduce(Key("loss of a step", clock.step), mine).wait()
+            total, off, whole = sums.tolist()
+            clock.note(total, relative(off, whole))
         self.is_open = False
 
     def _check_once(self, view: PygView, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

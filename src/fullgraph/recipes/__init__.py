@@ -19,6 +19,7 @@ from fullgraph.recipes.halos import SylvieS as sylvie_s
 from fullgraph.recipes.halos import Varco as varco
 from fullgraph.recipes.halos import VarcoSlow as varco_slow
 from fullgraph.recipes.mixgcn import MixGCN as mixgcn
+from fullgraph.recipes.steady import SteadyHalos as steady
 
 
 def auto(**options: object) -> Strategy:
@@ -45,6 +46,7 @@ __all__ = [
     "none",
     "pipegcn",
     "sancus",
+    "steady",
     "sylvie_a",
     "sylvie_a_bounded",
     "sylvie_s",

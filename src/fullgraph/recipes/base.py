@@ -1,14 +1,15 @@
 """Strategies: one choice on every axis, under a name."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from fullgraph.axes import STRATEGIES
-from fullgraph.exchange import Wire, Wires
+from fullgraph.errors import InputError
+from fullgraph.exchange import Adaptive, Except, Wire, Wires
 from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.partition import Partitioner
 from fullgraph.placement import Crossing, Partitioned, Placement
-from fullgraph.values import Value
+from fullgraph.values import Range, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +48,27 @@ class Strategy(Value):
 class Published(Strategy):
     """A system whose equations send a layer's input. narrow: send the mapped rows instead if they are narrower.
 
-    cover: send sums of rows where that takes fewer messages, as `vanilla` does. by_host: see `vanilla`.
+    cover: send sums of rows where that takes fewer messages, as `vanilla` does. by_host: see `vanilla`. exact_from: the
+    share of epochs after which rows are fresh and in full precision (0.9: in the last tenth; 1: never).
     """
 
     narrow: bool = False
     cover: bool = False
     by_host: bool = False
+    exact_from: Annotated[float, Range(0, 1)] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.exact_from < 1 and type(self).wires is not Published.wires:
+            raise InputError(f"exact_from={self.exact_from:g} has no effect on wires(): write sending() in its place")
+
+    def wires(self, *, epochs: int, layers: int) -> Wires:
+        wires = self.sending(epochs=epochs, layers=layers)
+        return wires if self.exact_from == 1 else wires.exact_after(round(self.exact_from * epochs))
+
+    def sending(self, *, epochs: int, layers: int) -> Wire | Except | Adaptive:
+        """How channels send before the exact end."""
+        return Wire()
 
     def layout(self) -> Placement:
         sends: Crossing = "narrow" if self.narrow else "input"

@@ -20,8 +20,9 @@ class Free(Published):
 
     Options of the schedule, the codec and the placement are options of `free`. share: the share of halo nodes that
     cross in a step, as in `bns`. turns: each halo node crosses once in this many steps, as in `cd-r`. bound, longest,
-    bound_gradients: rows that hardly changed are not sent, as in `sancus`. A mixture applies the choice to all its
-    tiles. `gnnpipe` and `gnnpipe-hybrid` have their own options for wires.
+    bound_gradients: rows that hardly changed are not sent, as in `sancus`. most: the share of a message's rows that
+    crosses, those that moved most since they were sent. A mixture applies the choice to all its tiles. `gnnpipe` and
+    `gnnpipe-hybrid` have their own options for wires.
     """
 
     schedule: AnySchedule = Pipelined()
@@ -30,32 +31,36 @@ class Free(Published):
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
     gamma: float = GAMMA
     correct: bool = False
+    extrapolate: bool = False
     feedback: bool = False
     share: Annotated[float, Range(0, 1)] = 1.0
     turns: Annotated[int, Range(1, 10**9)] = 1
     bound: Annotated[float, Range(0, 1e9)] | None = None
     longest: Annotated[int, Range(0, 10**9)] = 0
     bound_gradients: bool = False
+    most: Annotated[float, Range(0, 1, above=True)] = 1.0
     placement: Annotated[Placement, PLACEMENTS] = Partitioned()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.placement, Mixture) and (self.share < 1 or self.turns > 1 or self.bound is not None):
-            raise InputError("share, turns and bound are for halo rows, and a mixture has no halo; leave them out")
+        fewer = self.share < 1 or self.turns > 1 or self.bound is not None or self.most < 1
+        if isinstance(self.placement, Mixture) and fewer:
+            raise InputError("share, turns, bound and most are for halo rows; a mixture has no halo; leave them out")
         if (self.cover or self.by_host) and not isinstance(self.placement, Partitioned):
             name = "cover" if self.cover else "by_host"
             raise InputError(f"{name} is for halo rows, and a mixture has no halo; leave it out")
 
-    def wires(self, *, epochs: int, layers: int) -> Wire:
+    def sending(self, *, epochs: int, layers: int) -> Wire:
         return Wire(
             schedule=self.schedule,
             codec=self.codec,
             backward=self.backward,
-            smooth=averaging(self.smooth, self.gamma, self.correct),
+            smooth=averaging(self.smooth, self.gamma, self.correct, self.extrapolate),
             feedback=self.feedback,
             share=self.share,
             turns=self.turns,
             drift=self._drift(),
+            most=self.most,
         )
 
     def _drift(self) -> Drift | None:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fullgraph.codec import AnyCodec, Full
-from fullgraph.exchange import AnySchedule, Sync, Wire
+from fullgraph.errors import InputError
+from fullgraph.exchange import AnySchedule, Steady, Sync, Wire
 from fullgraph.placement import History, Pipeline
 from fullgraph.recipes.base import Strategy
 from fullgraph.values import OneOf, Range
@@ -35,6 +36,12 @@ class GNNPipe(Strategy):
     exact_from: Annotated[float, Range(0, 1)] = 1.0
     codec: AnyCodec = Full()
     schedule: AnySchedule = Sync()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("schedule", "halo_schedule"):
+            if isinstance(getattr(self, name, None), Steady):
+                raise InputError(f"{name}=steady measures whole layers, and rows cross in chunks here; use bounded")
 
     def layout(self) -> Pipeline:
         return self._pipeline(ways=1, stages=0)

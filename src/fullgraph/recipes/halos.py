@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fullgraph.codec import Exponential, Linear, LowBit, MinVariance, RateSchedule, Step, Subsample
 from fullgraph.errors import InputError
-from fullgraph.exchange import Adaptive, Bounded, Drift, Except, Pipelined, Smooth, Wire
+from fullgraph.exchange import Adaptive, Bounded, Drift, Except, Extrapolate, Pipelined, Smooth, Wire
 from fullgraph.recipes.base import Published
 from fullgraph.values import OneOf, Range
 
@@ -17,8 +17,12 @@ GAMMA = 0.95  # default decay of moving averages
 TAU = 10  # default interval of adaptive bits, in steps
 
 
-def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
+def averaging(smooth: str, gamma: float, correct: bool, extrapolate: bool) -> Smooth | Extrapolate | None:
     """The smoothing of features (f), gradients (g) or both (gf); none for an empty text."""
+    if extrapolate:
+        if not smooth or gamma != GAMMA or correct:
+            raise InputError("extrapolate=true replaces an average; add -o smooth=gf, without gamma and correct")
+        return Extrapolate(features="f" in smooth, gradients="g" in smooth)
     if not smooth and (gamma != GAMMA or correct):
         raise InputError(f"gamma={gamma:g} and correct={str(correct).lower()} are for averages; add -o smooth=gf")
     return Smooth(gamma=gamma, features="f" in smooth, gradients="g" in smooth, correct=correct) if smooth else None
@@ -35,9 +39,10 @@ class PipeGCN(Published):
     lag: int = 1
     warm_up: int = 0
     correct: bool = False
+    extrapolate: bool = False
 
-    def wires(self, *, epochs: int, layers: int) -> Wire:
-        smooth = averaging(self.smooth, self.gamma, self.correct)
+    def sending(self, *, epochs: int, layers: int) -> Wire:
+        smooth = averaging(self.smooth, self.gamma, self.correct, self.extrapolate)
         return Wire(schedule=Pipelined(self.lag, self.warm_up), smooth=smooth)
 
 
@@ -75,7 +80,7 @@ class SylvieS(Published):
     adaptive: bool = False
     tau: int = TAU
 
-    def wires(self, *, epochs: int, layers: int) -> Adaptive | Wire:
+    def sending(self, *, epochs: int, layers: int) -> Adaptive | Wire:
         if self.adaptive:
             return Adaptive(bits=self.bits, tau=self.tau, feedback=self.feedback)
         self._check_tau()
@@ -96,7 +101,7 @@ class SylvieA(SylvieS):
     refresh: Annotated[int, Range(0, 10**9)] = 0
     warm_up: int = 0
 
-    def wires(self, *, epochs: int, layers: int) -> Adaptive | Wire:
+    def sending(self, *, epochs: int, layers: int) -> Adaptive | Wire:
         late = Pipelined(warm_up=self.warm_up)
         schedule = Bounded(self.refresh, self.warm_up) if self.refresh else late
         if self.adaptive:
@@ -128,7 +133,7 @@ class Fixed(Published):
     ratio: Annotated[float, Range(1, 1e9)] = 4.0
     every_layer: bool = False
 
-    def wires(self, *, epochs: int, layers: int) -> Wire | Except:
+    def sending(self, *, epochs: int, layers: int) -> Wire | Except:
         return compressed(Subsample(self.ratio), layers, every_layer=self.every_layer)
 
 
@@ -146,7 +151,7 @@ class Varco(Published):
     rescale: bool = False
     every_layer: bool = False
 
-    def wires(self, *, epochs: int, layers: int) -> Wire | Except:
+    def sending(self, *, epochs: int, layers: int) -> Wire | Except:
         return compressed(Subsample(self.rate(epochs), rescale=self.rescale), layers, every_layer=self.every_layer)
 
     def rate(self, epochs: int) -> RateSchedule:
@@ -175,7 +180,7 @@ class BNS(Published):
 
     p: Annotated[float, Range(0, 1)] = 0.1
 
-    def wires(self, *, epochs: int, layers: int) -> Wire:
+    def sending(self, *, epochs: int, layers: int) -> Wire:
         return Wire(share=self.p)
 
 
@@ -185,7 +190,7 @@ class DelayedTurns(Published):
 
     r: Annotated[int, Range(1, 10**9)] = 5
 
-    def wires(self, *, epochs: int, layers: int) -> Wire:
+    def sending(self, *, epochs: int, layers: int) -> Wire:
         return Wire(schedule=Pipelined(self.r), turns=self.r)
 
 
@@ -201,7 +206,7 @@ class Sancus(Published):
     longest: Annotated[int, Range(0, 10**9)] = 10
     gradients: bool = False
 
-    def wires(self, *, epochs: int, layers: int) -> Wire:
+    def sending(self, *, epochs: int, layers: int) -> Wire:
         return Wire(drift=Drift(bound=self.bound, longest=self.longest, gradients=self.gradients))
 
 
@@ -217,5 +222,5 @@ class AdaQP(Published):
     budget: Annotated[float, Range(0, 8)] = 0.0
     period: Annotated[int, Range(1, 10**9)] = 50
 
-    def wires(self, *, epochs: int, layers: int) -> Wire:
+    def sending(self, *, epochs: int, layers: int) -> Wire:
         return Wire(codec=MinVariance(lam=self.lam, budget=self.budget, period=self.period))

@@ -43,6 +43,8 @@ class EpochRecord(Value, Mapping[str, "int | float | None"]):
     late: Annotated[float, Range(0, 1e300)] | None = None
     other_bytes: Bytes = 0  # 0 in files of older versions, which did not count them
     row_wait_s: Seconds | None = None  # the part of `wait_s` for halo rows; None in files of older versions
+    # |rows - rows of the last step| / |rows - their mean|; measured if a schedule follows it
+    drift: Annotated[float, Range(0, 1e300)] | None = None
 
     def __getitem__(self, name: str) -> int | float | None:
         if name not in FIELDS:

@@ -294,6 +294,7 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars
     assert not (state.began and trainer.shard.clock.channels), "a channel reads when it began while it is built"
     trainer.shard.clock.step, trainer.shard.clock.began = state.epoch - 1, state.began
     trainer.shard.clock.losses[:] = [record.loss for record in trainer.records]
+    trainer.shard.clock.drifts[:] = [record.drift for record in trainer.records]
     device = trainer.shard.train.y.device
     held = under(f"rank{trainer.shard.transport.rank}.")
     trainer.shard.load_state({name: value.to(device) for name, value in held.items()})

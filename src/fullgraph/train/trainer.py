@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from fullgraph.device import is_accelerator
 from fullgraph.errors import Diverged, InputError
+from fullgraph.exchange.lateness import relative
 from fullgraph.nn import Chain
 from fullgraph.ops.pool import POOL
 from fullgraph.own_code import own_code, unfit
@@ -147,7 +148,7 @@ class Trainer:
             scores = self.score() if self._scores_now() else {}
             record, stopping = self._record(lr, loss, tally, scores, stop())
             self.records.append(record)
-            self.shard.clock.losses.append(record.loss)
+            self.shard.clock.note(record.loss, record.drift)
             for watcher in watchers:
                 watcher(self, record)
             if stopping and self.epoch < self.config.epochs:
@@ -182,6 +183,7 @@ class Trainer:
         copies = transport.size // self.shard.train.owners.size
         mine = [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop]
         mine += [*self.shard.clock.lateness.take(), self.meter.other_bytes, tally.waited_for("rows")]
+        mine += self.shard.clock.drift.take()
         table = rank_table(transport, Key("meter", self.epoch), mine)
         self.meter.other_bytes = 0.0  # the bytes of this sum are added below
         self.rank_seconds = table[:, 1:3].tolist()
@@ -197,16 +199,12 @@ class Trainer:
             bytes=int(table[:, 3].sum()),
             grad_bytes=round(float(table[:, 4].sum())),
             other_bytes=round(float(table[:, 8].sum()) + transport.size * cost_of(table.nbytes, transport.size).bytes),
-            late=_ratio(*table[:, 6:8].sum(0).tolist()),
+            late=relative(*table[:, 6:8].sum(0).tolist()),
             row_wait_s=float(table[:, 9].max()),
+            drift=relative(*table[:, 10:12].sum(0).tolist()),
             **scores,
         )
         return record, bool(table[:, 5].any())
-
-
-def _ratio(off: float, whole: float) -> float | None:
-    """Return the root of a ratio of two sums of squares; None if it is undefined."""
-    return math.sqrt(off / whole) if whole and math.isfinite(off / whole) else None
 
 
 def checkpoint_layers(model: nn.Module) -> None:
