@@ -1,5 +1,6 @@
 """A run as a value, its file, and the function that builds a rank's trainer from it."""
 
+import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +16,12 @@ from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, ModelSpec, NodeEmbedding, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
-from fullgraph.placement import AllLayers, Placement, Shard, WholeStep
+from fullgraph.placement import AllLayers, Partitioned, Placement, Shard, WholeStep
+from fullgraph.placement.streamed import streamed_shard, why_not
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
 from fullgraph.reference import checksum_of, files_in, packed, reference_to
 from fullgraph.report import Meter
+from fullgraph.resources import free_memory
 from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
@@ -27,7 +30,7 @@ from fullgraph.train.spread import Held, SpreadRows
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
-from fullgraph.words import count
+from fullgraph.words import bytes_in, count
 
 SCHEMA = 3  # version of config.json; schema 2 dropped input features silently, schema 1 had no schema number
 
@@ -129,14 +132,18 @@ def _files_in(tree: dict[str, Any]) -> set[str]:
     return files_in({name: value for name, value in tree.items() if name != "graph"})
 
 
-def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
-    """Build a rank's trainer: the one place where a run's values become objects."""
+def build_trainer(run: Run, part: Part, transport: Transport, scratch: Path | None = None) -> Trainer:
+    """Build a rank's trainer: the one place where a run's values become objects.
+
+    scratch: the folder for rows that do not fit in memory, if the run names none.
+    """
     config, spec, facts = run.train, run.model, part.manifest.graph
     allow_tf32(config.precision)
     device = devices_of(run, transport.rank)[0]
     meter = Meter(device, detail=config.report or config.trace)
     probe = meter if meter.detail else None
-    shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting, probe))
+    counting = Counting(transport, meter.sent, meter.waiting, probe)
+    shard = shard_in_parts(run, part, counting, scratch) or build_shard(run, part, counting)
     model = build_model(run, facts, shard.full.ids).to(device)
     for name, held in model.named_modules():
         if isinstance(held, NodeEmbedding):  # a typed model has at most one
@@ -198,6 +205,46 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
     if not isinstance(shard, Shard):
         raise unfit(placement.place, f"returned {told(shard)}: return a fullgraph.placement.Shard")
     return shard
+
+
+def shard_in_parts(run: Run, part: Part, transport: Transport, scratch: Path | None) -> Shard | None:
+    """A shard whose rows are in stores; None if the run fits in memory, or cannot be computed in parts."""
+    config, facts, given = run.train, part.manifest.graph, run.train.host_memory != "auto"
+    reason = not_in_parts(run, transport.size, facts)
+    if reason:
+        if given:
+            raise InputError(f"--host-memory {config.host_memory}: {reason}")
+        return None
+    budget = bytes_in(config.host_memory) if given else free_memory()
+    if budget is None or (not given and surely_fits(run, part, budget)):
+        return None
+    folder = Path(config.scratch) if config.scratch else scratch or Path(tempfile.gettempdir())
+    placement, model = placement_of(run), build_model(run, facts)
+    assert isinstance(placement, Partitioned)
+    assert isinstance(model, Chain)
+    return streamed_shard(placement, part, transport, model, run.model.aggregation, budget, folder)
+
+
+def not_in_parts(run: Run, ranks: int, facts: GraphFacts | None = None) -> str:
+    """Why the layers of a run cannot be computed in parts, with the way out; empty if they can."""
+    if hasattr(run.model, "distributed"):
+        return f"{run.model.name} is a model of your own: use --message-memory, or one of gcn, sage, gin, gat"
+    if getattr(run.model, "norm", "") == "batch":
+        return "a batch norm needs all rows at once: use --norm layer"
+    if getattr(run.model, "typed", False) or (facts is not None and facts.types):
+        return "typed graphs are trained in memory: use more machines, or the features of one type"
+    if (facts is not None and facts.pairs) or any(table.of == "pairs" for table in getattr(run.train.task, "predicts", ())):
+        return "link prediction needs all rows at once: use more machines"
+    if run.train.checkpoint_layers:
+        return "parts are computed again in any case: leave out --checkpoint-layers"
+    placement = replace(placement_of(run), device=device_of(run.train.device))
+    return why_not(placement, ranks, sparse=facts is not None and facts.sparse)
+
+
+def surely_fits(run: Run, part: Part, free: int) -> bool:
+    """Whether a run is so small that it needs no plan."""
+    rows = 2 * part.manifest.graph.features + 24 * run.model.layers * run.model.hidden
+    return len(part.ids) * rows * 8 + 100 * int(part.indptr[-1]) < free
 
 
 def rows_alone(run: Run, part: Part, transport: Transport) -> Shard:

@@ -106,7 +106,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
         return npy.open_mapped(Path(folder) / file)
 
     arrays = dict(zip(names, at_once(one, names), strict=True))
-    return assemble(arrays, rank, manifest, split)
+    return assemble(arrays, rank, manifest, split, Path(folder) / f"part-{rank}")
 
 
 def read_assignment(folder: str | Path) -> Assignment:
