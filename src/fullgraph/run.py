@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from fullgraph.axes import FEATURE_KINDS, MODELS, STRATEGIES
 from fullgraph.data.splits import Drawn
-from fullgraph.device import device_of, require
+from fullgraph.device import HOST, device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, ModelSpec, NodeEmbedding, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import AllLayers, Partitioned, Placement, Shard, WholeStep
-from fullgraph.placement.streamed import streamed_shard, why_not
+from fullgraph.placement.streamed import Planner, planner_of, streamed_shard, why_not
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
 from fullgraph.reference import checksum_of, files_in, packed, reference_to
 from fullgraph.report import Meter
@@ -143,7 +143,7 @@ def build_trainer(run: Run, part: Part, transport: Transport, scratch: Path | No
     meter = Meter(device, detail=config.report or config.trace)
     probe = meter if meter.detail else None
     counting = Counting(transport, meter.sent, meter.waiting, probe)
-    shard = shard_in_parts(run, part, counting, scratch) or build_shard(run, part, counting)
+    shard = shard_within(run, part, counting, scratch)
     model = build_model(run, facts, shard.full.ids).to(device)
     for name, held in model.named_modules():
         if isinstance(held, NodeEmbedding):  # a typed model has at most one
@@ -207,22 +207,35 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
     return shard
 
 
-def shard_in_parts(run: Run, part: Part, transport: Transport, scratch: Path | None) -> Shard | None:
-    """A shard whose rows are in stores; None if the run fits in memory, or cannot be computed in parts."""
+def shard_within(run: Run, part: Part, transport: Transport, scratch: Path | None) -> Shard:
+    """A rank's shard within the run's memory: with all rows in memory if they fit, else with rows in stores."""
     config, facts, given = run.train, part.manifest.graph, run.train.host_memory != "auto"
     reason = not_in_parts(run, transport.size, facts)
-    if reason:
-        if given:
-            raise InputError(f"--host-memory {config.host_memory}: {reason}")
-        return None
-    budget = bytes_in(config.host_memory) if given else free_memory()
-    if budget is None or (not given and surely_fits(run, part, budget)):
-        return None
+    if reason and given:
+        raise InputError(f"--host-memory {config.host_memory}: {reason}")
+    budget = bytes_in(config.host_memory) or free_memory()
+    if reason or (not given and surely_fits(run, part, budget)):
+        return build_shard(run, part, transport)
+    planner = planner_for(run, part)
+    plan = planner.plan(budget)
+    if not plan.streams:
+        return replace(build_shard(run, part, transport), memory=plan)
     folder = Path(config.scratch) if config.scratch else scratch or Path(tempfile.gettempdir())
-    placement, model = placement_of(run), build_model(run, facts)
+    placement = placement_of(run)
+    assert isinstance(placement, Partitioned)
+    return streamed_shard(placement, part, transport, planner, plan, folder)
+
+
+def planner_for(run: Run, part: Part, *, on_disk: bool | None = None) -> Planner:
+    """What finds the memory plan of a run whose layers can be computed in parts.
+
+    on_disk: whether the part is files when it trains; None: whether it is now.
+    """
+    placement, model = placement_of(run), build_model(run, part.manifest.graph)
     assert isinstance(placement, Partitioned)
     assert isinstance(model, Chain)
-    return streamed_shard(placement, part, transport, model, run.model.aggregation, budget, folder)
+    on_disk = part.folder is not None if on_disk is None else on_disk
+    return planner_of(placement, part, model, run.model.aggregation, on_disk=on_disk)
 
 
 def not_in_parts(run: Run, ranks: int, facts: GraphFacts | None = None) -> str:
@@ -233,12 +246,14 @@ def not_in_parts(run: Run, ranks: int, facts: GraphFacts | None = None) -> str:
         return "a batch norm needs all rows at once: use --norm layer"
     if getattr(run.model, "typed", False) or (facts is not None and facts.types):
         return "typed graphs are trained in memory: use more machines, or the features of one type"
-    if (facts is not None and facts.pairs) or any(table.of == "pairs" for table in getattr(run.train.task, "predicts", ())):
+    tables = getattr(run.train.task, "predicts", ())
+    if (facts is not None and facts.pairs) or any(table.of == "pairs" for table in tables):
         return "link prediction needs all rows at once: use more machines"
     if run.train.checkpoint_layers:
         return "parts are computed again in any case: leave out --checkpoint-layers"
-    placement = replace(placement_of(run), device=device_of(run.train.device))
-    return why_not(placement, ranks, sparse=facts is not None and facts.sparse)
+    if run.train.device != HOST:
+        return "on a GPU use --features-on host or --checkpoint-layers; layers in parts are for --device cpu"
+    return why_not(placement_of(run), ranks, sparse=facts is not None and facts.sparse)
 
 
 def surely_fits(run: Run, part: Part, free: int) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,8 @@ from fullgraph.partition import GraphFacts
 from fullgraph.placement.by_type import ByType, by_type, union_x
 from fullgraph.placement.rank_graph import RankGraph, Relation
 from fullgraph.placement.view import RankView
+from fullgraph.report.memory import MemoryPlan
 from fullgraph.transport import Transport
-
-if TYPE_CHECKING:
-    from fullgraph.placement.streamed import MemoryPlan
 
 
 class Loss(Protocol):
@@ -59,7 +57,7 @@ class Shard:
     executor: Executor
     transport: Transport
     facts: GraphFacts
-    memory: "MemoryPlan | None" = None  # where its rows live; None: in memory, without a plan
+    memory: MemoryPlan | None = None  # where its rows live; None: in memory, without a plan
 
     @property
     def clock(self) -> Clock:

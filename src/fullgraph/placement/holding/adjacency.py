@@ -275,15 +275,15 @@ def build(
     elif aggregation == "mean":
         degree = arcs.degree(dtype)
         row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
-    nothing = Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], n + h)
+    none = Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], n + h)
     if joined:
-        empty = Arcs(nothing.indptr, nothing.indices, _head(arcs.weight), 0)
-        return Matrices(_matrix(arcs, n + h, row, col, dtype), _matrix(empty, 0, row, None, dtype), nothing)
+        outer = Arcs(none.indptr, none.indices, _head(arcs.weight), 0)
+        return Matrices(_matrix(arcs, n + h, row, col, dtype), _matrix(outer, 0, row, None, dtype), none)
     inner, outer = arcs.split()
     return Matrices(
         _matrix(inner, n, row, None if col is None else col[:n], dtype),
         _matrix(outer, h, row, None if col is None else col[n:], dtype),
-        nothing,
+        none,
     )
 
 

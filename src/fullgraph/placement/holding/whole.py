@@ -84,6 +84,7 @@ def pack(values: Mapping[str, Patterned]) -> Bundle:
 
 def unpack(bundle: Bundle) -> dict[str, Patterned]:
     """The matrices that `pack` took apart."""
+
     def tensor(number: int | None) -> Tensor | None:
         return None if number is None else bundle.tensors[number]
 

@@ -47,7 +47,7 @@ class Links:
             raise InputError("a batch norm needs all rows at once, and layers in parts have some: use --norm layer")
         values: list[Tensor | Features] = [x]
         state: State = (x,)
-        links = []
+        links = list[Link]()
         with torch.no_grad():
             for block in model.blocks:
                 out = block(state, view)
@@ -59,8 +59,9 @@ class Links:
                 state = out
         return cls(tuple(links), tuple(int(value.shape[1]) for value in values))
 
-    def last_reader(self, value: int) -> int:
-        return max((place for place, link in enumerate(self.links) if value in link.reads), default=-1)
+    def kind(self, value: int) -> tuple[int, bool]:
+        """The width of a value, and whether a block reads it of neighbours."""
+        return self.widths[value], any(link.spreads and value in link.reads for link in self.links)
 
     def first_reader(self, value: int) -> int:
         return min((place for place, link in enumerate(self.links) if value in link.reads), default=len(self.links))
@@ -74,7 +75,7 @@ def _place(values: Sequence[object], one: object) -> int:
 class Slots:
     """Which store holds the rows and the gradients of each value; a store is used again as soon as it is free."""
 
-    widths: list[int] = field(default_factory=list)  # by store
+    kinds: list[tuple[int, bool]] = field(default_factory=list)  # by store: its width, and whether parts read others'
     rows: dict[int, int] = field(default_factory=dict)  # by value
     grads: dict[int, int] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
@@ -84,12 +85,12 @@ class Slots:
         slots, last = cls(), len(model.links) - 1
         for link in model.links[:last]:
             for _, value in link.new:
-                slots.rows[value] = slots._take(model.widths[value])
+                slots.rows[value] = slots._take(model.kind(value))
         for place in range(last, -1, -1):
             link = model.links[place]
             for value in link.reads:
                 if value and value not in slots.grads:
-                    slots.grads[value] = slots._take(model.widths[value])
+                    slots.grads[value] = slots._take(model.kind(value))
             for value in link.reads:
                 if value and model.first_reader(value) == place:
                     slots._free.append(slots.rows[value])
@@ -98,10 +99,10 @@ class Slots:
                     slots._free.append(slots.grads[value])
         return slots
 
-    def _take(self, width: int) -> int:
+    def _take(self, kind: tuple[int, bool]) -> int:
         for place in self._free:
-            if self.widths[place] == width:
+            if self.kinds[place] == kind:
                 self._free.remove(place)
                 return place
-        self.widths.append(width)
-        return len(self.widths) - 1
+        self.kinds.append(kind)
+        return len(self.kinds) - 1

@@ -17,7 +17,8 @@ from fullgraph.ops.transpose import indptr_of
 from fullgraph.partition import Part
 from fullgraph.placement.holding.adjacency import Arcs, Matrices, build
 from fullgraph.placement.holding.whole import pack, unpack
-from fullgraph.placement.streamed.files import FiledRows, HeldRows, Rows, Shelf
+from fullgraph.placement.streamed.files import FiledRows, HeldRows, Rows, Shelf, Store
+from fullgraph.plan import HaloRoute
 from fullgraph.transport import Bundle
 
 ARCS_AT_ONCE = 1 << 22
@@ -103,12 +104,19 @@ def _mark(arcs: ArcFile, first: int, last: int, read_n: Tensor) -> None:
 
 @dataclass(frozen=True, eq=False)
 class RowPart:
-    """One part: its rows, the other rows that it reads, and its matrices, which may be left out."""
+    """One part, as if it were a rank of its own.
+
+    The other rows that it reads are its halo. In a store of halo rows those of all parts follow one another; `halo` is
+    where its own begin, and `places` are where its rows begin in the halo of every part that reads them.
+    """
 
     first: int
     last: int
-    others: Tensor  # int64 [m-t], ascending
-    matrices: Matrices | None
+    halo: int
+    others: Tensor  # int64, ascending
+    route: HaloRoute
+    places: tuple[int, ...]  # by reading part
+    matrices: Matrices | None  # None: for a layer that reads only its own rows
 
     @property
     def num_rows(self) -> int:
@@ -116,18 +124,12 @@ class RowPart:
 
     @property
     def num_reads(self) -> int:
-        return self.num_rows + len(self.others)
-
-    def gather(self, rows: Rows, width: int, dtype: torch.dtype) -> Tensor:
-        """The rows that the part reads: its own first."""
-        out_mD = torch.empty(self.num_reads, width, dtype=dtype)
-        rows.read(self.first, out_mD[: self.num_rows])
-        rows.pick(self.others, out_mD[self.num_rows :])
-        return out_mD
+        """The rows that a layer reads for it."""
+        return self.num_rows + (0 if self.matrices is None else len(self.others))
 
 
 class Parts:
-    """The parts of a rank's rows; their matrices are made once and kept in a file without a name."""
+    """The parts of a rank's rows; their matrices and routes are made once and kept in a file without a name."""
 
     def __init__(
         self, arcs: ArcFile, cuts: Sequence[int], aggregation: str, dtype: torch.dtype, shelf: Shelf
@@ -152,11 +154,29 @@ class Parts:
                     scale_n[first:last] = matrices.inner.row_scale
                 else:
                     self._keep(matrices, others)
+        self._connect()
 
     def _keep(self, matrices: Matrices, others: Tensor) -> None:
         bundle = pack({"inner": matrices.inner, "outer": matrices.outer, "arcs": matrices.arcs})
         numbers = [self._shelf.put(tensor) for tensor in bundle.tensors]
         self._kept.append((bundle.text, numbers, self._shelf.put(others)))
+
+    def _connect(self) -> None:
+        """Find which rows of each part the others read: the routes between parts."""
+        bounds = torch.tensor([*(first for first, _ in self.spans), self.spans[-1][1] if self.spans else 0])
+        begins, counts, pieces = [0], list[Tensor](), list[list[int]]()
+        for _, _, number in self._kept:
+            others = self._shelf.get(number)
+            cuts = torch.searchsorted(others, bounds)
+            counts.append(cuts.diff())
+            pieces.append(
+                [self._shelf.put((others[low:high] - first).int()) for (low, high), (first, _) in
+                 zip(pairwise(cuts.tolist()), self.spans, strict=True)]
+            )  # fmt: skip
+            begins.append(begins[-1] + len(others))
+        self.halo_rows, self._begins = begins[-1], begins[:-1]
+        self._counts = torch.stack(counts) if counts else torch.zeros(0, 0, dtype=torch.int64)  # [reader, owner]
+        self._pieces = pieces  # [reader][owner]
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -164,12 +184,86 @@ class Parts:
     def open(self, number: int, *, bare: bool) -> RowPart:
         """Read a part. bare: for a layer that reads only its own rows."""
         first, last = self.spans[number]
-        if bare:
-            return RowPart(first, last, torch.empty(0, dtype=torch.int64), None)
         text, numbers, others = self._kept[number]
-        held = unpack(Bundle(text, [self._shelf.get(number) for number in numbers]))
-        matrices = Matrices(held["inner"], held["outer"], held["arcs"])  # type: ignore[arg-type]
-        return RowPart(first, last, self._shelf.get(others), matrices)
+        matrices = None
+        if not bare:
+            held = unpack(Bundle(text, [self._shelf.get(number) for number in numbers]))
+            matrices = Matrices(held["inner"], held["outer"], held["arcs"])  # type: ignore[arg-type]
+        sent = [self._shelf.get(pieces[number]).long() for pieces in self._pieces]
+        route = HaloRoute(
+            torch.cat(sent), tuple(map(len, sent)), tuple(self._counts[number].tolist()), last - first
+        )  # fmt: skip
+        before = self._counts[:, :number].sum(1)  # each reader's halo has the rows of earlier parts first
+        places = tuple((torch.tensor(self._begins) + before).tolist())
+        return RowPart(first, last, self._begins[number], self._shelf.get(others), route, places, matrices)
+
+
+class PartedRows:
+    """Rows of a value, or their gradients, by part: each part's own rows, and the rows that it reads of others."""
+
+    def __init__(self, own: Rows, halo: Store | None, width: int, dtype: torch.dtype) -> None:
+        self.own, self.halo, self.width, self.dtype = own, halo, width, dtype
+        self._added: set[str] = set()
+
+    def put(self, part: RowPart, rows_tD: Tensor) -> None:
+        """Store a part's rows, and send them to the parts that read them."""
+        self._own.write(part.first, rows_tD)
+        self.send(part, rows_tD)
+
+    def send(self, part: RowPart, rows_tD: Tensor) -> None:
+        if self.halo is not None:
+            for reader, rows in part.route.pack(rows_tD).items():
+                self.halo.write(part.places[reader], rows)
+
+    def take(self, part: RowPart) -> Tensor:
+        """The rows that a layer reads for a part: its own, then those of others."""
+        out_mD = torch.empty(part.num_reads, self.width, dtype=self.dtype)
+        self.own.read(part.first, out_mD[: part.num_rows])
+        if part.num_reads > part.num_rows:
+            assert self.halo is not None
+            self.halo.read(part.halo, out_mD[part.num_rows :])
+        return out_mD
+
+    def begin(self) -> None:
+        """Forget all gradients."""
+        self._added = set()
+
+    def add(self, part: RowPart, grad_mD: Tensor) -> None:
+        """Add the gradients of the rows that a layer read for a part; `added` tells when a layer is done."""
+        self._add("own", self._own, part.first, grad_mD[: part.num_rows])
+        if part.num_reads > part.num_rows:
+            assert self.halo is not None
+            self._add("halo", self.halo, part.halo, grad_mD[part.num_rows :])
+
+    def added(self, *, bare: bool) -> None:
+        """Note that every part's gradients are there: the next ones are added to them."""
+        self._added |= {"own"} if bare else {"own", "halo"}
+
+    def total(self, part: RowPart) -> Tensor | None:
+        """The gradients of a part's rows: its own, then those from each reading part, in their order."""
+        if "own" not in self._added:
+            return None
+        out_tD = torch.empty(part.num_rows, self.width, dtype=self.dtype)
+        self.own.read(part.first, out_tD)
+        if "halo" in self._added and self.halo is not None:
+            come = {}
+            for reader, count in enumerate(part.route.send_counts):
+                if count:
+                    come[reader] = torch.empty(count, self.width, dtype=self.dtype)
+                    self.halo.read(part.places[reader], come[reader])
+            part.route.T.unpack(come, out_tD)
+        return out_tD
+
+    @property
+    def _own(self) -> Store:
+        return self.own  # type: ignore[return-value]  # only rows of the graph's file cannot be written
+
+    def _add(self, kind: str, store: Store, first: int, values: Tensor) -> None:
+        if kind in self._added:
+            before = torch.empty_like(values, memory_format=torch.contiguous_format)
+            store.read(first, before)
+            values = before.add_(values)
+        store.write(first, values)
 
 
 def _localised(arcs: ArcFile, first: int, last: int, number_n: Tensor, read_n: Tensor) -> tuple[Tensor, Arcs]:

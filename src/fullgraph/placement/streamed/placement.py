@@ -14,11 +14,12 @@ from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.rank_graph import NodeRows, RankGraph
 from fullgraph.placement.shard import Shard
-from fullgraph.placement.streamed.memory import MemoryPlan, Planner
+from fullgraph.placement.streamed.memory import Planner
 from fullgraph.placement.streamed.step import Streamed, StreamedStep, StreamedView
 from fullgraph.placement.streamed.trial import Trial
 from fullgraph.placement.view import counted
 from fullgraph.plan import HaloRoute
+from fullgraph.report.memory import MemoryPlan
 from fullgraph.transport import Transport
 
 
@@ -28,8 +29,6 @@ def why_not(placement: Placement, ranks: int, *, sparse: bool = False) -> str:
         return "several ranks share the rows already: use --parts 1, or more machines"
     if type(placement) is not Partitioned:
         return "this strategy needs all its rows in memory: use --strategy vanilla"
-    if placement.device.type != "cpu":
-        return "it is for a CPU so far: use --device cpu, or --features-on host on a GPU"
     if placement.inductive:
         return "inductive training makes a second graph in memory: leave out --inductive"
     if sparse:
@@ -37,8 +36,11 @@ def why_not(placement: Placement, ranks: int, *, sparse: bool = False) -> str:
     return ""
 
 
-def planner_of(placement: Partitioned, part: Part, model: Chain, aggregation: str) -> Planner:
-    """model: a copy that trials may change."""
+def planner_of(placement: Partitioned, part: Part, model: Chain, aggregation: str, *, on_disk: bool) -> Planner:
+    """What finds the plan of a rank.
+
+    model: a copy that trials may change. on_disk: whether the part is files when it trains.
+    """
     assert isinstance(part.x, Tensor)
     rules = placement.rules
     known = rules.known_ahead(sparse=False, attends=aggregation in ATTENDS, halo_is_less=lambda: False)
@@ -46,25 +48,13 @@ def planner_of(placement: Partitioned, part: Part, model: Chain, aggregation: st
         model=model, in_width=part.x.shape[1], aggregation=aggregation, rules=rules, known=known == "aggregate",
         weighted=part.weight is not None, dtype=placement.dtype,
     )  # fmt: skip
-    return Planner(trial, part)
-
-
-def memory_plan(placement: Partitioned, part: Part, model: Chain, aggregation: str, budget: int) -> MemoryPlan:
-    """The plan of one rank within a budget; model: a copy that trials may change."""
-    return planner_of(placement, part, model, aggregation).plan(budget)
+    return Planner(trial, part, on_disk)
 
 
 def streamed_shard(
-    placement: Partitioned, part: Part, transport: Transport, model: Chain, aggregation: str, budget: int, scratch: Path
-) -> Shard | None:
-    """A shard whose rows are in stores; None if the run fits in memory.
-
-    model: a copy that trials may change. scratch: the folder of files without names.
-    """
-    planner = planner_of(placement, part, model, aggregation)
-    plan = planner.plan(budget)
-    if not plan.streams:
-        return None
+    placement: Partitioned, part: Part, transport: Transport, planner: Planner, plan: MemoryPlan, scratch: Path
+) -> Shard:  # fmt: skip
+    """A shard whose rows are in stores, as planned. scratch: the folder of files without names."""
     streamed = Streamed.of(part, planner, plan, scratch)
     graph = _rows_alone(part, placement.dtype)
     nodes, counts = counted(graph, transport, "full")

@@ -1,7 +1,9 @@
 """A training step and an evaluation with rows in stores: layers in order, and the parts of each layer in turn.
 
-The backward pass walks layers and parts in reverse order of layers, computes each part again with its rows from a
-store, and adds the gradients of the rows that it read to another store. Parts come in one order, so sums do too.
+Between parts, rows cross by the routes of a partition, through stores instead of a transport: a part that is computed
+sends its rows to the parts that read them. The backward pass walks the layers in reverse, computes each part again with
+its rows from a store, and returns the gradients of the rows that it read by the transposed routes. Every sum over parts
+is in their order.
 
 Legend: n rows, t of a part, m that it reads.
 """
@@ -25,11 +27,12 @@ from fullgraph.placement.known import Known
 from fullgraph.placement.layer_plans import Rules, plan_layers
 from fullgraph.placement.shard import Loss, Shard
 from fullgraph.placement.streamed.chain import Link, Links, Slots
-from fullgraph.placement.streamed.files import FiledRows, HeldRows, Rows, Shelf, Store
-from fullgraph.placement.streamed.memory import MemoryPlan, Planner
-from fullgraph.placement.streamed.parts import ArcFile, Parts, RowPart, cuts_of
+from fullgraph.placement.streamed.files import FiledRows, HeldRows, Rows, Shelf, Store, store
+from fullgraph.placement.streamed.memory import Planner, stores_of
+from fullgraph.placement.streamed.parts import ArcFile, PartedRows, Parts, RowPart, cuts_of
 from fullgraph.placement.streamed.view import PartView, part_rows
 from fullgraph.placement.view import RankView
+from fullgraph.report.memory import MemoryPlan
 from fullgraph.resources import require_disk
 
 
@@ -39,52 +42,55 @@ class Streamed:
 
     ids: Tensor
     nodes: int
-    x: Rows
-    ahead: Store | None  # the precomputed input
+    x: PartedRows
+    ahead: PartedRows | None  # the precomputed input
     parts: Parts
     links: Links
     slots: Slots
-    stores: list[Store]
+    stores: list[PartedRows]
     plan: MemoryPlan
-    dtype: torch.dtype
 
     @classmethod
     def of(cls, part: Part, planner: Planner, plan: MemoryPlan, folder: Path) -> "Streamed":
         """Take the room that the plan names, make the parts, and precompute the input."""
         require_disk(folder, plan.disk, "a run whose rows are on disk")
-        trial, links = planner.trial, planner.links
-        n, held, slots = len(part.ids), plan.held, Slots.of(links)
-        widths = [*([trial.in_width] if trial.known else []), *slots.widths]
-        stores: list[Store] = [
-            HeldRows.empty(n, width, trial.dtype)
-            if place < held
-            else FiledRows.scratch(folder, n, width, trial.dtype)
-            for place, width in enumerate(widths)
-        ]  # fmt: skip
-        arcs = ArcFile.of(part)
-        cuts = cuts_of(arcs.indptr, plan.parts)
-        parts = Parts(arcs, cuts, trial.aggregation, trial.dtype, Shelf(folder))
+        trial, links, arcs = planner.trial, planner.links, ArcFile.of(part)
+        n, dtype = arcs.num_rows, trial.dtype
+        parts = Parts(arcs, cuts_of(arcs.indptr, plan.parts), trial.aggregation, dtype, Shelf(folder))
+
+        def halo(width: int, place: Path | None) -> Store:
+            return store(place, parts.halo_rows, width, dtype)
+
+        stores = []
+        for number, (width, spreads) in enumerate(stores_of(links, known=trial.known)):
+            place = None if number < plan.held else folder
+            own = store(place, n, width, dtype)
+            stores.append(PartedRows(own, halo(width, place) if spreads else None, width, dtype))
         assert isinstance(part.x, Tensor)
         x: Rows = HeldRows(part.x) if part.folder is None else FiledRows.of_npy(part.folder / "x.npy")
+        reads_x = trial.known or links.kind(0)[1]
+        of_others = halo(trial.in_width, folder) if reads_x else None
         ahead = stores.pop(0) if trial.known else None
         made = cls(
-            ids=part.ids, nodes=part.manifest.graph.nodes, x=x, ahead=ahead, parts=parts, links=links, slots=slots,
-            stores=stores, plan=plan, dtype=trial.dtype,
+            ids=part.ids, nodes=part.manifest.graph.nodes, x=PartedRows(x, of_others, trial.in_width, dtype),
+            ahead=ahead, parts=parts, links=links, slots=Slots.of(links), stores=stores, plan=plan,
         )  # fmt: skip
-        made._aggregate()
+        made._prepare()
         return made
 
     @torch.no_grad()
-    def _aggregate(self) -> None:
-        """Precompute the aggregation of the input, part by part."""
+    def _prepare(self) -> None:
+        """Send input rows to the parts that read them, and precompute their aggregation; both once."""
+        if self.x.halo is not None:
+            self._in_turn(lambda part: self.x.send(part, self.x.take(part)), bare=True)
 
         def one(part: RowPart) -> None:
-            view = self._view(part, Clock(), Rules())
-            rows = part.gather(self.x, self.links.widths[0], self.dtype)
-            self.ahead.write(part.first, view.aggregate(rows, 0))  # type: ignore[union-attr]
+            rows = self._view(part, Clock(), Rules()).aggregate(self.x.take(part), 0)
+            self.ahead.put(part, rows)  # type: ignore[union-attr]
 
         if self.ahead is not None:
             self._in_turn(one, bare=False)
+            self.x.halo = None  # the file is freed
 
     def each(self, place: int, work: Callable[[RowPart], None]) -> None:
         """Do the work of a block for one part after the other; nothing of a part stays in memory."""
@@ -97,20 +103,19 @@ class Streamed:
 
     def called(self, block: Block, place: int, part: RowPart, clock: Clock, rules: Rules) -> tuple[list[Tensor], State]:
         """(the rows that a block reads for a part, its output)."""
-        link, view = self.links.links[place], self._view(part, clock, rules)
-        grad = torch.is_grad_enabled()
-        state: list[Tensor] = []
-        for value in link.reads:
-            rows = part.gather(self.rows_of(value), self.links.widths[value], self.dtype)
-            state.append(rows.requires_grad_(grad and value > 0))
+        view, grad = self._view(part, clock, rules), torch.is_grad_enabled()
+        state = [
+            self.rows_of(value).take(part).requires_grad_(grad and value > 0)
+            for value in self.links.links[place].reads
+        ]  # fmt: skip
         if place == 0 and self.ahead is not None:
-            view.known = Known(state[0], part.gather(self.ahead, self.links.widths[0], self.dtype))
+            view.known = Known(state[0], self.ahead.take(part))
         return state, block(tuple(state), view)
 
-    def rows_of(self, value: int) -> Rows:
+    def rows_of(self, value: int) -> PartedRows:
         return self.stores[self.slots.rows[value]] if value else self.x
 
-    def grads_of(self, value: int) -> Store:
+    def grads_of(self, value: int) -> PartedRows:
         return self.stores[self.slots.grads[value]]
 
     @torch.no_grad()
@@ -121,12 +126,14 @@ class Streamed:
             def one(part: RowPart, place: int = place, link: Link = link) -> None:
                 _, out = self.called(model.blocks[place], place, part, clock, rules)
                 for slot, value in link.new:
-                    self.stores[self.slots.rows[value]].write(part.first, _dense(out[slot]))
+                    self.rows_of(value).put(part, _dense(out[slot]))
 
             self.each(place, one)
 
     def _view(self, part: RowPart, clock: Clock, rules: Rules) -> PartView:
-        ids = torch.cat([self.ids[part.first : part.last], self.ids[part.others]])
+        ids = self.ids[part.first : part.last]
+        if part.num_reads > part.num_rows:
+            ids = torch.cat([ids, self.ids[part.others]])
         matrices: Matrices = part.matrices  # type: ignore[assignment]  # a block that reads no neighbours asks for none
         rows = part_rows(part.num_rows, ids, matrices)
         return PartView(read_ids=ids, rows=rows, clock=clock, num_nodes=self.nodes, rules=rules)
@@ -147,7 +154,7 @@ class StreamedView(RankView):
         assert isinstance(model, Chain)
         streamed, last = self.streamed, len(model.blocks) - 1
         streamed.forward(model, self.clock, self.rules)
-        out_nC = torch.empty(len(self.ids), streamed.links.widths[-1], dtype=streamed.dtype)
+        out_nC = torch.empty(len(self.ids), streamed.links.widths[-1], dtype=streamed.x.dtype)
 
         def one(part: RowPart) -> None:
             _, out = streamed.called(model.blocks[last], last, part, self.clock, self.rules)
@@ -178,23 +185,39 @@ class StreamedStep:
         assert isinstance(model, Chain)
         streamed, clock, rules = self.streamed, self.rows.clock, self.rows.rules
         streamed.forward(model, clock, rules)
-        links, cleared, losses = streamed.links.links, set[int](), list[Tensor]()
+        links, begun, losses = streamed.links.links, set[int](), list[Tensor]()
         for place in reversed(range(len(links))):
             link = links[place]
-            for value in {*link.reads} - cleared - {0}:
-                streamed.grads_of(value).clear()
-                cleared.add(value)
+            for value in {*link.reads} - begun - {0}:
+                streamed.grads_of(value).begin()
+                begun.add(value)
+            used: set[int] = set()
 
-            def one(part: RowPart, place: int = place, link: Link = link) -> None:
+            def one(part: RowPart, place: int = place, link: Link = link, used: set[int] = used) -> None:
+                last = place == len(links) - 1
+                grads = {} if last else self._grads(link, part)
                 state, out = streamed.called(model.blocks[place], place, part, clock, rules)
-                if place == len(links) - 1:
+                if last:
                     losses.append(self._loss(part, _dense(out[0]), loss))
                 else:
-                    self._backward(link, part, out)
-                self._add(link, part, state)
+                    outs = [_dense(out[slot]) for slot in grads]
+                    torch.autograd.backward(outs, list(grads.values()))
+                del out, grads
+                for value, rows in zip(link.reads, state, strict=True):
+                    if value and rows.grad is not None:
+                        streamed.grads_of(value).add(part, rows.grad)
+                        used.add(value)
 
             streamed.each(place, one)
+            for value in used:
+                streamed.grads_of(value).added(bare=not link.spreads)
         return sum(losses[1:], losses[0])
+
+    def _grads(self, link: Link, part: RowPart) -> dict[int, Tensor]:
+        """The gradients of a block's output for a part, by place in the output."""
+        slots = self.streamed.slots.grads
+        found = {slot: self.streamed.grads_of(value).total(part) for slot, value in link.new if value in slots}
+        return {slot: grad for slot, grad in found.items() if grad is not None}
 
     def _loss(self, part: RowPart, logits: Tensor, loss: Loss) -> Tensor:
         low, high = torch.searchsorted(self._picked, torch.tensor([part.first, part.last])).tolist()
@@ -203,25 +226,6 @@ class StreamedStep:
         value = loss(read, self.rows.y[picked], self.rows.counts["train"])
         value.backward()
         return value.detach()
-
-    def _backward(self, link: Link, part: RowPart, out: State) -> None:
-        outs, grads = [], []
-        for slot, value in link.new:
-            if value in self.streamed.slots.grads:
-                rows = _dense(out[slot])
-                grad_tD = torch.empty_like(rows, memory_format=torch.contiguous_format)
-                self.streamed.grads_of(value).read(part.first, grad_tD)
-                outs.append(rows)
-                grads.append(grad_tD)
-        torch.autograd.backward(outs, grads)
-
-    def _add(self, link: Link, part: RowPart, state: list[Tensor]) -> None:
-        for value, rows in zip(link.reads, state, strict=True):
-            grad_mD = rows.grad
-            if value and grad_mD is not None:
-                store = self.streamed.grads_of(value)
-                store.add(part.first, grad_mD[: part.num_rows])
-                store.add_at(part.others, grad_mD[part.num_rows :])
 
     def choices(self) -> dict[str, object]:
         return {}
@@ -234,4 +238,3 @@ class StreamedStep:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         assert not state, "layers in parts keep nothing between steps"
-

@@ -31,7 +31,7 @@ class _Peak(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.peak = 0
+        self.peak: int = 0
         self._alive: dict[Any, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -46,7 +46,8 @@ class _Peak(TorchDispatchMode):
 
 
 def peak_of(work: Callable[[], object]) -> int:
-    with _Peak() as mode:
+    mode = _Peak()
+    with mode:
         work()
     return mode.peak
 
@@ -74,10 +75,10 @@ class Trial:
         finally:
             self.model.train(training)
 
-    def part(self, links: Links, size: Size) -> int:
-        """The most that one part of this size takes, in any block of a training step."""
+    def part(self, links: Links, size: Size, *, training: bool = True) -> int:
+        """The most that one part of this size takes, in any block of a training step, or of an evaluation."""
         return max(
-            _line(lambda small, place=place: self._block(links, place, small), size)  # type: ignore[misc]
+            _line(lambda small, place=place: self._block(links, place, small, training), size)  # type: ignore[misc]
             for place in range(len(links.links))
         )
 
@@ -115,7 +116,7 @@ class Trial:
         factors = (2 * self.dtype.itemsize if self.weighted else 0) + (4 if self.aggregation == "attention" else 0)
         return (size.arcs + looped) * (8 + factors) + 24 * (size.rows + size.reads)
 
-    def _block(self, links: Links, place: int, small: Size) -> int:
+    def _block(self, links: Links, place: int, small: Size, training: bool) -> int:
         link = links.links[place]
         reads = small.reads if link.spreads else small.rows
         view = self._view(self._matrices(small), reads)
@@ -124,13 +125,19 @@ class Trial:
             known = None if place else self._known(small.rows)
             view.known = known
             state = tuple(
-                self._rows(reads, links.widths[value]).requires_grad_(value > 0) if known is None else known.x
+                self._rows(reads, links.widths[value]).requires_grad_(training and value > 0)
+                if known is None
+                else known.x
                 for value in link.reads
             )
             last = place == len(links.links) - 1
-            _step((link.block,), state, view, [slot for slot, _ in link.new] if not last else None)
+            if training:
+                _step((link.block,), state, view, [slot for slot, _ in link.new] if not last else None)
+            else:
+                link.block(state, view)
 
-        return peak_of(once)
+        with torch.set_grad_enabled(training):
+            return peak_of(once)
 
     def _view(self, matrices: Matrices, reads: int) -> PartView:
         ids = torch.arange(reads)
