@@ -14,7 +14,7 @@ from fullgraph.device import HOST, device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, ModelSpec, NodeEmbedding, check_spec
-from fullgraph.own_code import own_code, told, unfit
+from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import AllLayers, Partitioned, Placement, Shard, WholeStep
 from fullgraph.placement.streamed import Planner, planner_of, streamed_shard, why_not
@@ -214,7 +214,7 @@ def shard_within(run: Run, part: Part, transport: Transport, scratch: Path | Non
     if reason and given:
         raise InputError(f"--host-memory {config.host_memory}: {reason}")
     budget = bytes_in(config.host_memory) or free_memory()
-    if reason or (not given and surely_fits(run, part, budget)):
+    if reason or (not given and (surely_fits(run, part, budget) or not is_ours(run.model))):
         return build_shard(run, part, transport)
     planner = planner_for(run, part)
     plan = planner.plan(budget)
@@ -257,9 +257,10 @@ def not_in_parts(run: Run, ranks: int, facts: GraphFacts | None = None) -> str:
 
 
 def surely_fits(run: Run, part: Part, free: int) -> bool:
-    """Whether a run is so small that it needs no plan."""
-    rows = 2 * part.manifest.graph.features + 24 * run.model.layers * run.model.hidden
-    return len(part.ids) * rows * 8 + 100 * int(part.indptr[-1]) < free
+    """Whether a run takes so little that it needs no plan: several times the rows of its layers are less."""
+    numbers = 2 * part.manifest.graph.features + 10 * run.model.layers * run.model.hidden
+    item: int = getattr(torch, run.train.dtype).itemsize
+    return len(part.ids) * numbers * item + 100 * int(part.indptr[-1]) < free
 
 
 def rows_alone(run: Run, part: Part, transport: Transport) -> Shard:

@@ -56,9 +56,9 @@ class Planner:
             if need <= room / 2 or need > 1.1 * least:  # more parts read more rows: at last they take no less
                 break
         if least > room:
-            enough = (least + self._fixed()) * 1.01
+            enough, how = min(((least + self._fixed()) * 1.01, f"in {best} parts"), (whole * 1.01, "all in memory"))
             raise InputError(
-                f"this run needs at least {size(enough)} of memory, in {best} parts, and {size(budget)} are given; "
+                f"this run needs at least {size(enough)} of memory, {how}, and {size(budget)} are given; "
                 f"give --host-memory {int(enough / 1e6) + 1}MB or more, or use less --hidden"
             )
         slots = self._stores(sum(one.reads - one.rows for one in found))

@@ -8,7 +8,9 @@ is in their order.
 Legend: n rows, t of a part, m that it reads.
 """
 
+import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +37,8 @@ from fullgraph.placement.view import RankView
 from fullgraph.report.memory import MemoryPlan
 from fullgraph.resources import require_disk
 
+M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Streamed:
@@ -54,6 +58,7 @@ class Streamed:
     def of(cls, part: Part, planner: Planner, plan: MemoryPlan, folder: Path) -> "Streamed":
         """Take the room that the plan names, make the parts, and precompute the input."""
         require_disk(folder, plan.disk, "a run whose rows are on disk")
+        return_large_blocks()
         trial, links, arcs = planner.trial, planner.links, ArcFile.of(part)
         n, dtype = arcs.num_rows, trial.dtype
         parts = Parts(arcs, cuts_of(arcs.indptr, plan.parts), trial.aggregation, dtype, Shelf(folder))
@@ -137,6 +142,15 @@ class Streamed:
         matrices: Matrices = part.matrices  # type: ignore[assignment]  # a block that reads no neighbours asks for none
         rows = part_rows(part.num_rows, ids, matrices)
         return PartView(read_ids=ids, rows=rows, clock=clock, num_nodes=self.nodes, rules=rules)
+
+
+def return_large_blocks() -> None:
+    """Let the C library return every block of 1 MiB or more to the system when it is freed.
+
+    By default it soon keeps those below 32 MiB, in pieces that do not fit the next part's tensors.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
 
 
 def _dense(rows: object) -> Tensor:
