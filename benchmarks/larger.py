@@ -81,7 +81,7 @@ def train(graph: Path, out: Path, options: list[str]) -> dict:
     result = json.loads((out / "result.json").read_text())
     profile = json.loads((out / "profile.json").read_text())
     losses = [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
-    plan = profile["ranks"][0].get("memory") or {}
+    (plan,) = profile["ranks"][0]["memory"] or [{}]
     return {
         "epoch_s": result["epoch_s"], "peak": result["peak_memory_bytes"], "planned": plan.get("peak", 0),
         "parts": plan.get("parts", 0), "disk": plan.get("disk", 0), "reads": plan.get("reads", 1.0), "losses": losses,

@@ -42,7 +42,7 @@ def budget(graph):
 def test_a_run_within_a_budget_equals_one_in_memory(graph, budget, tmp_path):
     whole = fg.train(str(graph), out=tmp_path / "whole", **RUN)
     found = fg.train(str(graph), out=tmp_path / "parts", host_memory=budget, **RUN)
-    memory = json.loads((tmp_path / "parts" / "profile.json").read_text())["ranks"][0]["memory"]
+    memory = json.loads((tmp_path / "parts" / "profile.json").read_text())["ranks"][0]["memory"][0]
     assert memory["parts"] > 1
     assert sum(line["lives"].startswith("disk") for line in memory["lines"])
     for one, other in zip(whole.metrics, found.metrics, strict=True):

@@ -130,7 +130,7 @@ class RankProfile(Value):
     bins: tuple[Bin, ...]
     traffic: tuple[Flow, ...]
     typical: tuple[Piece, ...] = ()
-    memory: MemoryPlan | None = None  # of a run with --host-memory, or one that was too large for the memory
+    memory: tuple[MemoryPlan, ...] = ()  # one, of a run with --host-memory, or that was too large for the memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,7 +115,7 @@ class Profiler:
             halo=tuple(part.recv_counts),
             bins=self.bins.bins,
             traffic=self._traffic(),
-            memory=shard.memory,
+            memory=() if shard.memory is None else (shard.memory,),
         )
 
     def _traffic(self) -> tuple[Flow, ...]:
