@@ -65,10 +65,12 @@ def test_a_killed_run_leaves_no_scratch(graph, budget, tmp_path):
             time.sleep(0.1)
         for pid in ranks_of(process.pid).values():
             os.kill(pid, signal.SIGKILL)
-        assert process.wait(60) == 1
+        out, _ = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert "computed in" in process.stdout.read()
+        process.wait()
+    assert process.returncode == 1
+    assert "computed in" in out
     assert os.listdir(scratch) == []
 
 
