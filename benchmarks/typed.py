@@ -1,4 +1,4 @@
-"""A graph of ogbn-mag's shape, R-GCN or relational SAGE with 2 x 64: time and peak memory of an epoch beside PyG.
+"""A graph of ogbn-mag's shape, R-GCN, relational SAGE or HGT with 2 x 64: time and peak memory of an epoch beside PyG.
 
     OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 PYTHONPATH=src python benchmarks/typed.py --device cpu --scale 0.1
     PYTHONPATH=src python benchmarks/typed.py --device cuda --scale 1 --ranks 1
@@ -6,7 +6,8 @@
 At scale 1 the graph has 1.94 million nodes of 4 types and 21.1 million edges of 4 relations, and their reverses. Papers
 have 128 features, other types learned rows; 11 % of the papers are trained on. Ends of edges are drawn with power-law
 degrees. PyG maps the features to 64 columns, has an `nn.Embedding` per other type, and two of its layers: RGCNConv or
-FastRGCNConv on all nodes, or HeteroConv of SAGEConv. Ours is the trainer of `fullgraph train`. An epoch is the forward
+FastRGCNConv on all nodes, HeteroConv of SAGEConv, or HGTConv with 4 heads. Ours is the trainer of `fullgraph train`;
+`yours-sage` and `yours-hgt` give it PyG's model of HeteroConv and of HGTConv. An epoch is the forward
 pass, the loss of the training nodes, the backward pass and the update by Adam; its time is a median. On a CPU every row
 of the table has processes of its own, time is processor time, of all ranks together, and memory is what the largest
 rank has in addition to its graph. On a GPU memory is torch's peak, with the graph in it.
@@ -16,9 +17,10 @@ import argparse
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +29,8 @@ from torch import Tensor, nn
 
 from fullgraph.data import TypedGraph
 from fullgraph.errors import one_line
-from fullgraph.nn import RGCN, HeteroSAGE
+from fullgraph.nn import HGT, RGCN, HeteroSAGE
+from fullgraph.own_model.spec import spec_of
 from fullgraph.partition import cut_parts, partition
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing import run_processes
@@ -42,15 +45,18 @@ EDGES = {
     ("paper", "topic", "field"): 7_505_078,
 }
 FEATURES, CLASSES, HIDDEN, TRAIN = 128, 349, 64, 0.11
-SPECS = {"rgcn": RGCN, "hetero-sage": HeteroSAGE}
-BESIDE = {"rgcn": ("RGCNConv", "FastRGCNConv"), "hetero-sage": ("HeteroConv",)}
+SPECS = {"rgcn": RGCN, "hetero-sage": HeteroSAGE, "hgt": HGT}
+BESIDE = {"rgcn": ("RGCNConv", "FastRGCNConv"), "hetero-sage": ("HeteroConv",), "hgt": ("HGTConv",)}
+HEADS = 4
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
 parser.add_argument("--scale", type=float, default=0.1, help="nodes and edges, as a share of ogbn-mag's")
-parser.add_argument("--models", default="rgcn,hetero-sage", help=f"of {', '.join(SPECS)}")
+parser.add_argument("--models", default="rgcn,hetero-sage", help="of rgcn, hetero-sage, hgt, yours-sage, yours-hgt")
 parser.add_argument("--ranks", default="1", help="numbers of ranks of ours, separated by commas")
-parser.add_argument("--pyg", default="RGCNConv,HeteroConv", help="layers of PyG; FastRGCNConv needs much memory")
+parser.add_argument(
+    "--pyg", default="RGCNConv,HeteroConv,HGTConv", help="layers of PyG; FastRGCNConv needs much memory"
+)
 parser.add_argument("--epochs", type=int, default=5, help="that are timed, after two others")
 parser.add_argument("--all-rows", action="store_true", help="ours computes all rows, as PyG does")
 
@@ -82,37 +88,41 @@ def mag_like(scale: float) -> TypedGraph:
 def ours(transport: Transport, model: str, how: argparse.Namespace) -> Cost:
     union = mag_like(how.scale).union
     part = cut_parts(union, partition(union, transport.size, "fennel"), transport.rank)
-    spec = SPECS[model](layers=2, hidden=HIDDEN, dropout=0.5)
+    more: dict[str, Any] = {"heads": HEADS} if model == "hgt" else {}
+    given = spec_of(YOURS[model])() if model in YOURS else SPECS[model](layers=2, hidden=HIDDEN, dropout=0.5, **more)
     config = TrainConfig(epochs=10**6, eval_every=10**6, device=how.device, report=False, all_rows=how.all_rows)
-    run = Run(model=spec, train=config)
+    run = Run(model=given, train=config)
     return measured(lambda: build_trainer(run, part, transport).train_step, how)
 
 
 class InPyG(nn.Module):
     """Two layers as users of PyG write them, on a dictionary of rows by type."""
 
-    def __init__(self, graph: TypedGraph, layer: str) -> None:
+    def __init__(self, sizes: Mapping[str, int], relations: list[Any], layer: str) -> None:
         super().__init__()
-        from torch_geometric.nn import FastRGCNConv, HeteroConv, RGCNConv, SAGEConv
+        from torch_geometric.nn import FastRGCNConv, HeteroConv, HGTConv, RGCNConv, SAGEConv
 
         self.first = nn.Linear(FEATURES, HIDDEN)
-        bare = {kind: nodes.num_nodes for kind, nodes in graph.nodes.items() if nodes.x is None}
-        self.rows = nn.ModuleDict({kind: nn.Embedding(size, HIDDEN) for kind, size in bare.items()})
+        self.rows = nn.ModuleDict({kind: nn.Embedding(size, HIDDEN) for kind, size in sizes.items() if kind != "paper"})
         widths = ((HIDDEN, HIDDEN), (HIDDEN, CLASSES))
-        self.by_type, self.kinds = layer == "HeteroConv", list(graph.nodes)
+        self.by_type, self.kinds = layer in ("HeteroConv", "HGTConv"), list(sizes)
+        self.last = nn.Linear(HIDDEN, CLASSES) if layer == "HGTConv" else nn.Identity()
+        if layer == "HGTConv":
+            self.convs = nn.ModuleList(HGTConv(HIDDEN, HIDDEN, (self.kinds, relations), HEADS) for _ in widths)
+            return
         if self.by_type:
             self.convs = nn.ModuleList(
-                HeteroConv({rel: SAGEConv((a, a), b) for rel in graph.edges}, aggr="sum") for a, b in widths
+                HeteroConv({rel: SAGEConv((a, a), b) for rel in relations}, aggr="sum") for a, b in widths
             )
             return
         kind = {"RGCNConv": RGCNConv, "FastRGCNConv": FastRGCNConv}[layer]
-        self.convs = nn.ModuleList(kind(a, b, len(graph.edges)) for a, b in widths)
+        self.convs = nn.ModuleList(kind(a, b, len(relations)) for a, b in widths)
 
     def forward(self, x: Tensor, edges: dict[tuple[str, str, str], Tensor], kinds: Tensor, split: list[int]) -> Tensor:
         h = {kind: self.rows[kind].weight if kind in self.rows else self.first(x) for kind in self.kinds}
         if self.by_type:
             h = {kind: rows.relu() for kind, rows in self.convs[0](self._dropped(h), edges).items()}
-            return self.convs[1](self._dropped(h), edges)["paper"]
+            return self.last(self.convs[1](self._dropped(h), edges)["paper"])
         (whole,) = edges.values()
         rows = self.convs[0](nn.functional.dropout(torch.cat(list(h.values())), 0.5), whole, kinds).relu()
         return self.convs[1](nn.functional.dropout(rows, 0.5), whole, kinds).split(split)[0]
@@ -121,13 +131,31 @@ class InPyG(nn.Module):
         return {kind: nn.functional.dropout(rows, 0.5) for kind, rows in h.items()}
 
 
+class Yours(InPyG):
+    """The same model as a run calls it."""
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[tuple[str, str, str], Tensor]) -> Tensor:
+        return super().forward(x_dict["paper"], edge_index_dict, torch.empty(0), [])
+
+
+def yours_sage(metadata: Any, num_nodes_dict: Any) -> nn.Module:
+    return Yours(num_nodes_dict, metadata[1], "HeteroConv")
+
+
+def yours_hgt(metadata: Any, num_nodes_dict: Any) -> nn.Module:
+    return Yours(num_nodes_dict, metadata[1], "HGTConv")
+
+
+YOURS = {"yours-sage": yours_sage, "yours-hgt": yours_hgt}
+
+
 def pyg(transport: Transport, layer: str, how: argparse.Namespace) -> Cost:
     graph, device = mag_like(how.scale), how.device
     split = [nodes.num_nodes for nodes in graph.nodes.values()]
     first = dict(zip(graph.nodes, graph.starts, strict=False))
     edges = {rel: torch.from_numpy(own.edge_index.astype(np.int64)).to(device) for rel, own in graph.edges.items()}
     kinds = torch.cat([torch.full((e.shape[1],), r) for r, e in enumerate(edges.values())]).to(device)
-    if layer != "HeteroConv":
+    if layer not in ("HeteroConv", "HGTConv"):
         moved = [e + torch.tensor([[first[a]], [first[b]]], device=device) for (a, _, b), e in edges.items()]
         edges = {("all", "edges", "all"): torch.cat(moved, dim=1)}
     x = torch.from_numpy(np.array(graph.nodes["paper"].x)).to(device)
@@ -135,7 +163,8 @@ def pyg(transport: Transport, layer: str, how: argparse.Namespace) -> Cost:
     y = torch.from_numpy(graph.labels.y.astype(np.int64)).to(device)[train]
 
     def make() -> Callable[[], object]:
-        model = InPyG(graph, layer).to(device)
+        sizes = {kind: nodes.num_nodes for kind, nodes in graph.nodes.items()}
+        model = InPyG(sizes, list(graph.edges), layer).to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
         def step() -> None:
@@ -194,7 +223,7 @@ def table(how: argparse.Namespace) -> list[tuple[str, ...]]:
             f"fullgraph {model}, {ranks} rank{'s' * (ranks > 1)}": (ranks, partial(ours, model=model, how=how))
             for ranks in map(int, how.ranks.split(","))
         }
-        layers = [layer for layer in BESIDE[model] if layer in how.pyg.split(",")]
+        layers = [layer for layer in BESIDE.get(model, ()) if layer in how.pyg.split(",")]
         ways |= {f"PyG {layer}": (1, partial(pyg, layer=layer, how=how)) for layer in layers}
         base: Cost | None = None
         for name, (ranks, way) in ways.items():

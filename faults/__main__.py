@@ -19,6 +19,7 @@ NAMES = (
     "restarts",
     "links",
     "hosts",
+    "slurm",
     "soak",
     "inputs",
     "user-files",

@@ -17,9 +17,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from faults.command import Command, difference, epochs_done, send, small_graph, wait_for
 from faults.trials import Campaign
+from fullgraph.lab.bench.hosts import Hosts
 
+SLOW = """
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Slow:
+    def __call__(self, record):
+        time.sleep(0.1)
+"""
 SMALL = ["--hidden", 8, "--layers", 2, "--threads", 1, "--timeout", 20]
 NET = """
 import torch
@@ -179,10 +192,7 @@ def started_again(number: int, scratch: Path, kills: int = 1) -> str:
             assert agent.returncode == 0, said()
     finally:
         for agent in agents:
-            for pid in workers_of(agent.pid) if agent.poll() is None else []:
-                send(pid, signal.SIGKILL)
-            agent.kill()
-            agent.wait()
+            _end(agent)
     differs = difference(scratch / "whole", run)
     assert not differs, f"started again: other {differs.names}"
     return "met again"
@@ -208,11 +218,69 @@ def another_run(scratch: Path) -> str:
     return "another run stayed"
 
 
+def three_hosts(scratch: Path, *, lost: bool) -> str:
+    """Run torchrun on three emulated hosts. If one is lost, the other two continue the run on two ranks."""
+    small_graph(scratch)
+    (scratch / "slow.py").write_text(SLOW)
+    train = ["train", "g.npz", "--epochs", 40, "--dtype", "float64", "--checkpoint-every", 4, *SMALL]
+    with Command(*train, "--parts", 3, "--out", "whole", cwd=scratch) as whole:
+        assert whole.finish().code == 0, whole.err
+    run = scratch / "run"
+    slow = ["--out", "run", "--callback", "slow.py:Slow"] if lost else ["--out", "run"]
+    said = lambda: "\n".join((scratch / f"err{host}").read_text()[-3000:] for host in range(3))  # noqa: E731
+    with Hosts(3) as hosts, ExitStack() as stack:
+        agents = []
+        for host in range(3):
+            # these hosts' own names are no addresses
+            where = ["--rdzv-endpoint", f"{hosts.address(0)}:29500", "--local-addr", hosts.address(host)]
+            where += ["--rdzv-conf", f"is_host={host == 0}"]
+            line = ["-m", "torch.distributed.run", "--nnodes", "2:3" if lost else 3, "--nproc-per-node", 1, *where]
+            line += [
+                "--max-restarts",
+                3,
+                "--rdzv-backend",
+                "c10d",
+                "--rdzv-id",
+                "job",
+                "-m",
+                "fullgraph",
+                *train,
+                *slow,
+            ]
+            err = stack.enter_context((scratch / f"err{host}").open("wb"))
+            environ = {"TMPDIR": str(scratch), "OMP_NUM_THREADS": "1"}
+            streams = {"stdout": subprocess.DEVNULL, "stderr": err, "cwd": scratch}
+            agents.append(hosts.start(host, [sys.executable, *line], environ=environ, **streams))
+            stack.callback(_end, agents[-1])
+        if lost:
+            wait_for(lambda: epochs_done(run) >= 6 or agents[0].poll() is not None, f"epoch 6: {said()}")
+            hosts.plug(2, up=False)
+            _end(agents.pop())
+        deadline = time.monotonic() + 240
+        for agent in agents:
+            agent.wait(max(1.0, deadline - time.monotonic()))
+            assert agent.returncode == 0, said()
+    tables = [np.load(folder / "predictions" / "probabilities.npy") for folder in (scratch / "whole", run)]
+    np.testing.assert_allclose(*tables, atol=1e-9)
+    assert lost == ("2 ranks continue the run of 3" in said())
+    return "two of three hosts went on" if lost else "three hosts met"
+
+
+def _end(agent: "subprocess.Popen[bytes]") -> None:
+    """End a torchrun and its ranks, if it still runs."""
+    for pid in workers_of(agent.pid) if agent.poll() is None else []:
+        send(pid, signal.SIGKILL)
+    agent.kill()
+    agent.wait()
+
+
 def trial(number: int, shared: Path) -> str:
     scratch = Path(tempfile.mkdtemp(dir=shared))
     try:
-        kinds = [*DIFFERENCES, "again", "again", "another"]
+        kinds = [*DIFFERENCES, "again", "again", "another", "three", "lost"]
         kind = kinds[number % len(kinds)]
+        if kind in ("three", "lost"):
+            return three_hosts(scratch, lost=kind == "lost")
         if kind == "another":
             return another_run(scratch)
         return started_again(number, scratch, 1 + number % 2) if kind == "again" else refused(kind, scratch)
@@ -220,4 +288,4 @@ def trial(number: int, shared: Path) -> str:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-CAMPAIGN = Campaign(trial, 40, "hosts that differ are refused in words; ranks that are started again go on", jobs=1)
+CAMPAIGN = Campaign(trial, 44, "hosts that differ are refused in words; ranks that are started again go on", jobs=1)

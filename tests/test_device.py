@@ -1,8 +1,12 @@
 """Devices by name: which are refused, when, and that one file knows the kinds."""
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -43,7 +47,9 @@ def test_a_config_of_somebody_elses_names_no_device(tmp_path):
 
 @pytest.mark.skipif(device.available(), reason="this machine has a device")
 @pytest.mark.parametrize("options", [["--device", "cuda"], ["--device", "cuda:1"], ["--device", "xpu"],
-                                     ["--strategy", "mixgcn", "-o", "devices=cuda:0,cpu", "--parts", 2]])  # fmt: skip
+                                     ["--strategy", "mixgcn", "-o", "devices=cuda:0,cpu", "--parts", 2],
+                                     ["--strategy", "mixgcn", "-o", "devices=cpu,cuda:0", "--parts", 2],
+                                     ["--device", "cuda", "--backend", "nccl", "--parts", 2]])  # fmt: skip
 def test_a_device_that_is_not_there_is_refused_before_anything_is_written(say, tmp_path, options):
     code, out, err = say("train", "sbm:nodes=60", "--out", "run", *options)
     assert (code, out) == (2, "starting\n")
@@ -86,6 +92,87 @@ def test_devices_of_another_kind(monkeypatch):
         device.device_of("cuda")
     with pytest.raises(fg.InputError, match="device xpu:2, but torch sees 2 of them; count them from xpu:0"):
         device.device_of("xpu:2")
+
+
+class Four(Other):
+    """torch on a machine with four GPUs."""
+
+    device_count = staticmethod(lambda: 4)
+
+
+LAUNCHED = {  # a launcher's variables, the devices that a rank sees, and the one that it takes
+    "torchrun": ({"LOCAL_RANK": "3", "WORLD_SIZE": "8"}, 4, 3),
+    "more ranks than devices": ({"LOCAL_RANK": "5", "WORLD_SIZE": "8"}, 4, 1),
+    "a task with its own device": ({"LOCAL_RANK": "3", "WORLD_SIZE": "8"}, 1, 0),
+    "one rank": ({}, 4, 0),
+    "a launcher that numbers no local ranks, one device": ({"WORLD_SIZE": "2"}, 1, 0),
+}
+
+
+@pytest.mark.parametrize("how", LAUNCHED)
+def test_ranks_take_the_devices_that_a_launcher_gives_them(how, monkeypatch):
+    environ, count, index = LAUNCHED[how]
+    monkeypatch.setattr(torch, "accelerator", Four)
+    monkeypatch.setattr(Four, "device_count", lambda: count)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert device.device_of("xpu") == torch.device("xpu", index)
+
+
+def test_ranks_without_a_local_number_are_refused(monkeypatch):
+    """They would all take the first of several devices."""
+    monkeypatch.setattr(torch, "accelerator", Four)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(fg.InputError, match=r"LOCAL_RANK is not set, .* would use xpu:0 of its 4 GPUs; set it to"):
+        device.device_of("xpu")
+    assert device.device_of("xpu:2") == torch.device("xpu", 2)
+
+
+def test_two_ranks_on_one_device_are_refused_over_nccl(monkeypatch):
+    monkeypatch.delenv(device.SHARED_NCCL, raising=False)
+    device.refuse_shared(["GPU a of h1", "GPU a of h2", "GPU b of h1"])
+    with pytest.raises(fg.InputError, match=r"ranks 0, 2 and 3 have the same device \(GPU a of h1\), and nccl"):
+        device.refuse_shared(["GPU a of h1", "GPU a of h2", "GPU a of h1", "GPU a of h1"])
+    monkeypatch.setenv(device.SHARED_NCCL, "1")
+    device.refuse_shared(["GPU a of h1", "GPU a of h1"])
+
+
+def test_a_device_is_known_by_its_number_or_by_its_place(monkeypatch):
+    """Two containers of one machine may have different names and the same device."""
+    about = SimpleNamespace(uuid="1-2-3")
+    monkeypatch.setattr(device, "module_of", lambda _: SimpleNamespace(get_device_properties=lambda _: about))
+    assert device.identity(torch.device("cuda", 1)) == "GPU 1-2-3"
+    del about.uuid
+    assert device.identity(torch.device("xpu", 1)) == f"xpu:1 of {os.uname().nodename}"
+
+
+JOINS = """
+import sys, torch
+from fullgraph import device
+from fullgraph.transport import job
+job.identity = lambda device: "GPU 7 of here"
+try:
+    job.join(backend="nccl", device=torch.device("cuda", 0), timeout=30)
+except ValueError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_ranks_learn_of_it_before_nccl_starts(tmp_path):
+    """With variables that hide a GPU from no rank: each has number 0, and it is the same one."""
+    about = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "FULLGRAPH_MEETING": str(tmp_path)}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", JOINS], env={**os.environ, **about, "RANK": str(rank)},
+                         stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        out, _ = rank.communicate(timeout=100)
+        assert out.startswith(
+            "InputError ranks 0 and 1 have the same device (GPU 7 of here), and nccl needs one for each"
+        )
 
 
 def test_on_a_cpu_there_is_nothing_to_wait_for():

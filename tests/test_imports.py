@@ -37,7 +37,7 @@ named     : reference+ values+
 described : own_code+
 axes      : named+ described
 storage   : values+
-data      : storage+ axes+ graph_types resources proc words cached
+data      : storage+ axes+ graph_types resources proc words cached compiled
 ops       : errors proc cached compiled device
 report    : storage+ values graph_types display words device
 nn        : ops+ axes+ graph_types model_options device
@@ -58,7 +58,8 @@ own_model : run+
 worker    : own_model+ remarks
 predicting: worker+ cutting
 preparing : worker+ cutting
-jobs      : preparing+
+recutting : preparing+
+jobs      : recutting+
 api       : jobs+ predicting
 options   : api+
 commands  : options+

@@ -10,6 +10,8 @@ from fullgraph.values import Range
 class ContrastConv(Conv):
     """Z = X W + b - share * mean_{j -> i} X_j V."""
 
+    sums: ClassVar[bool] = True
+
     def __init__(self, in_width, out_width, share):
         super().__init__(in_width, out_width)
         self.own, self.neighbours, self.share = (

@@ -18,7 +18,7 @@ from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
-from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
+from fullgraph.jobs import agreed, as_rank, asked, begin_in_job, launch_ranks, on_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import in_users_frames
 from fullgraph.partition import Partitioner, cut_parts, open_part, partition, read_manifest
@@ -31,7 +31,7 @@ from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.run import Run, build_model, build_shard, require_device, rows_alone
 from fullgraph.storage import read_document
 from fullgraph.tasks import main_table
-from fullgraph.train.checkpoint import check_ranks, checkpoints_in
+from fullgraph.train.checkpoint import checkpoints_in
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
@@ -186,6 +186,7 @@ def resume(
 ) -> FinishedRun:  # fmt: skip
     """Continue a run from its newest complete checkpoint. model: its class, function or module, if no file holds it.
 
+    parts: another number of ranks; the graph is cut again, and exact strategies go on to the same result.
     With more epochs, the run's schedules (learning rate, rates of a strategy) stay as planned; schedule_epochs plans
     them again for that many epochs.
     """
@@ -196,7 +197,7 @@ def resume(
 
     def extended(size: int) -> Run:
         config = Run.read(folder)
-        check_ranks(config.parts, parts or size or config.parts)
+        ranks = agreed(parts or 0, size)
         done = (folder / "result.json").exists()
         if done and not checkpoints_in(folder / "checkpoints"):
             raise InputError(f"{folder} is finished and kept no checkpoint to go on from; start a new run")
@@ -206,14 +207,16 @@ def resume(
         if changes:
             changes = {"schedule_epochs": config.train.planned} | changes
             config = replace(config, train=replace(config.train, **changes))
+        moved = on_ranks(config, folder, ranks, phases)
+        if changes and moved is config:
             config.write(folder)
-        return config
+        return moved
 
     if in_job():
         config = Run.read(folder)
         again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
         return FinishedRun(as_rank(folder, config.train, again, phases, lambda: asked("resume", config) | told))
-    with RunFolder.existing(folder) as run:
+    with phases.display, RunFolder.existing(folder) as run:
         require_device(Run.read(folder))
         try:
             launch_ranks(run, extended(0), "resume", phases, ahead)

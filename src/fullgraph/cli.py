@@ -77,7 +77,9 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
     resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
-    parts: Annotated[int, typer.Option(help="ranks; 0: one per part of the folder, or 1")] = 0,
+    parts: Annotated[
+        int, typer.Option(help="ranks; 0: one per part of the folder, or 1; with --resume: as many as before")
+    ] = 0,
     strategy: Annotated[str, chosen_from(STRATEGIES, "see `fullgraph strategies`: ")] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
     model: Annotated[

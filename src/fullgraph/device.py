@@ -5,9 +5,10 @@ device (`torch.cuda`, `torch.xpu`, ...) offers the same calls for each. Torch is
 names are checked before torch is needed.
 """
 
+import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -64,13 +65,45 @@ def require(name: str) -> None:
 
 
 def device_of(name: str) -> "torch.device":
-    """This rank's device; if there are more ranks than devices, ranks share them, unless each names its device."""
+    """This rank's device; if there are more ranks than devices, ranks share them, unless each names its device.
+
+    A launcher may show each rank all devices of its machine, or the rank's own alone (`srun --gpus-per-task=1`).
+    """
     import torch
 
     require(name)
     if not is_accelerator(name) or ":" in name:
         return torch.device(name)
-    return torch.device(name, number("LOCAL_RANK", 0) % torch.accelerator.device_count())
+    count = torch.accelerator.device_count()
+    if count > 1 and number("WORLD_SIZE", 1) > 1 and "LOCAL_RANK" not in os.environ:
+        raise InputError(
+            f"in the environment, LOCAL_RANK is not set, so that all ranks of this machine would use {name}:0 of its "
+            f"{count} GPUs; set it to the rank's number on its machine, or start with torchrun or srun"
+        )
+    return torch.device(name, number("LOCAL_RANK", 0) % count)
+
+
+SHARED_NCCL = "NCCL_MULTI_RANK_GPU_ENABLE"  # of NCCL 2.30 and later: several ranks may use one GPU
+
+
+def identity(device: "torch.device") -> str:
+    """The physical device, in words that differ between all devices of all machines; containers may share one."""
+    known = getattr(module_of(device).get_device_properties(device), "uuid", None)
+    return f"{device} of {os.uname().nodename}" if known is None else f"GPU {known}"
+
+
+def refuse_shared(devices: Sequence[str]) -> None:
+    """Refuse two ranks on one device, which nccl cannot serve. devices: the identity of each rank's device."""
+    if os.environ.get(SHARED_NCCL) == "1":
+        return
+    for device in devices:
+        ranks = [str(rank) for rank, other in enumerate(devices) if other == device]
+        if len(ranks) > 1:
+            raise InputError(
+                f"ranks {', '.join(ranks[:-1])} and {ranks[-1]} have the same device ({device}), and nccl needs one "
+                "for each rank; start at most as many ranks per machine as it has GPUs, give Slurm's tasks their own "
+                "(--gpus-per-task=1), or use --backend gloo"
+            )
 
 
 def available() -> bool:

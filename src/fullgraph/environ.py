@@ -52,7 +52,9 @@ def adopt_slurm() -> None:
     tasks = re.match(r"\d+", slurm.get("STEP_TASKS_PER_NODE", "1"))
     os.environ["LOCAL_WORLD_SIZE"] = tasks[0] if tasks else "1"
     os.environ.setdefault("MASTER_ADDR", first_host(slurm.get("STEP_NODELIST", "127.0.0.1")))
-    os.environ.setdefault("MASTER_PORT", str(20000 + number("SLURM_JOB_ID", 0) % 20000))
+    # steps of one job may run at the same time; 4,999 keeps them apart from the jobs that come next
+    job, step = number("SLURM_JOB_ID", 0), number("SLURM_STEP_ID", 0)
+    os.environ.setdefault("MASTER_PORT", str(20000 + (job + 4999 * step) % 20000))
 
 
 def first_host(nodes: str) -> str:

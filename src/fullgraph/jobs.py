@@ -11,6 +11,7 @@ from fullgraph.device import device_of
 from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
 from fullgraph.partition import read_manifest
 from fullgraph.preparing import is_cut, prepare, require_run_fits
+from fullgraph.recutting import recut
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run, not_in_parts
@@ -50,9 +51,23 @@ def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, fork_ser
 
 
 def with_parts(config: Run, size: int) -> Run:
-    if config.parts not in (0, size):
-        raise InputError(f"--parts {config.parts} under {size} ranks; leave --parts out or make them equal")
-    return replace(config, parts=size)
+    return replace(config, parts=agreed(config.parts, size))
+
+
+def agreed(asked: int, size: int) -> int:
+    """The number of ranks: as many as were asked for, or as a launcher started; 0: unknown."""
+    if asked and size and asked != size:
+        raise InputError(f"--parts {asked} under {size} ranks; leave --parts out or make them equal")
+    return asked or size
+
+
+def on_ranks(config: Run, folder: Path, parts: int, phases: Phases) -> Run:
+    """The run on that many ranks, or on its own number of ranks for 0. It is written if its graph is cut again."""
+    if parts in (0, config.parts):
+        return config
+    config = recut(config, folder, parts, phases)
+    config.write(folder)
+    return config
 
 
 Begun = tuple[str, RunFolder, Run]  # the ranks' job (train or resume), the folder that rank 0 locks for it, its config
@@ -60,9 +75,11 @@ Begun = tuple[str, RunFolder, Run]  # the ranks' job (train or resume), the fold
 
 def begin_in_job(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Begun:
     """Rank 0's part of starting a run; if torchrun restarted all ranks, resume the run that this job began."""
-    with suppress(InputError):  # the folder holds another run, which is refused below
-        if begun((there := Run.read(folder)).id):
-            return "resume", RunFolder.existing(folder), there
+    there = None
+    with suppress(InputError):  # the folder holds no run, or a damaged one, which is refused below
+        there = Run.read(folder)
+    if there is not None and begun(there.id):
+        return "resume", RunFolder.existing(folder), on_ranks(there, folder, config.parts, phases)
     run = RunFolder.new(folder, shards=not is_cut(graph))
     try:
         config = prepare(config, graph, run, phases)

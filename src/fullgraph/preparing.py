@@ -185,12 +185,12 @@ def memory_plan(config: Run, graph: Graph | Path) -> MemoryPlan:
 def check_types(config: Run, facts: GraphFacts) -> None:
     """Refuse a model that does not fit the graph's types, and what cannot train on a typed graph."""
     require_types(config.model, facts)
-    if not facts.types:
-        return
-    if hasattr(config.model, "distributed"):  # refuses a user's model that does not take such a graph
+    if hasattr(config.model, "distributed"):  # a user's model
         task = task_for(config.train.task, facts, cut=True)
         of_pairs = any(table.of == "pairs" for table in task.predicts)
         config.model.check_types(facts, task.out_width(facts), of_pairs=of_pairs)  # type: ignore[attr-defined]
+    if not facts.types:
+        return
     if isinstance(config.strategy, Chooser) or not config.strategy.layout().by_relation:
         known = "use vanilla, none, or one that exchanges halo rows, such as pipegcn"
         raise InputError(f"strategy {config.strategy.name} cannot train on typed graphs: {known}")

@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from fullgraph.copied import copied
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.own_code import is_own_file, name_file, of_file
 
+BEGUN = time.time()  # no user's file was run by name before
 _files: dict[Path, ModuleType] = {}  # files that this process has run
 _running: list[Path] = []  # files that are running now
 _handed: dict[str, Any] = {}  # classes and functions that no file holds, by reference

@@ -34,6 +34,8 @@ from fullgraph.words import bytes_in, count
 
 SCHEMA = 3  # version of config.json; schema 2 dropped input features silently, schema 1 had no schema number
 
+NAMES = ("id", "graph", "shards", "shards_checksum")  # fields that name a run and its graph
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Value):
@@ -42,7 +44,7 @@ class Run(Value):
     id: str = ""  # carried by the run's checkpoints and model
     graph: str = "demo"
     parts: Annotated[int, Range(0, 65535)] = 1
-    shards: str = ""  # folder of the parts; empty: beside this file
+    shards: str = ""  # folder of the parts; empty: `shards` beside this file; a name: another folder beside it
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # checksum of their manifest
     reverses: bool = False  # add a reversed relation beside each relation of a typed graph
     partitioner: AnyPartitioner | None = Metis()  # None: the graph came partitioned
@@ -70,12 +72,13 @@ class Run(Value):
 
     def shards_in(self, folder: Path) -> Path:
         """The folder of the parts of the run in `folder`."""
-        return Path(self.shards) if self.shards else folder / "shards"
+        return folder / (self.shards or "shards")
 
     def on_shards(self, shards: str, checksum: int) -> "Run":
         """The same model for evaluation on another graph: vanilla, all rows, in the given order."""
         train = replace(self.train, inductive=False, all_rows=True, order="given")
-        return replace(self, shards=shards, shards_checksum=checksum, split=0, strategy=vanilla(), train=train)
+        there = str(Path(shards).resolve())
+        return replace(self, shards=there, shards_checksum=checksum, split=0, strategy=vanilla(), train=train)
 
     def write(self, folder: Path) -> None:
         """Write names and fields of every value, and the checksums of the user's files that are named."""
@@ -122,6 +125,10 @@ class Run(Value):
             found[name] = value.replace(path, files[path], 1) if path in files else value
         return found | {f"the content of {name}": checksum_of(path) for path, name in files.items()}
 
+    def decisive(self) -> dict[str, Any]:
+        """Every field but names of the run and its folders, as a JSON tree."""
+        return {name: value for name, value in tree_of(self).items() if name not in NAMES}
+
     def packed(self) -> str:
         """The serialised notebook classes that the run refers to, for its ranks."""
         return packed(tree_of(self))
@@ -152,7 +159,7 @@ def build_trainer(run: Run, part: Part, transport: Transport, scratch: Path | No
     if hasattr(spec, "distributed"):  # a user's module, which reads the edges itself
         model = distributed = spec.distributed(
             model, shard, run.strategy, epochs=config.planned, seed=config.seed, check=config.check,
-            message_memory=config.message_memory,
+            message_memory=config.message_memory, about=run.decisive() | {"parts": part.manifest.tree},
         )  # fmt: skip
         own, shard = model.module, model.shard
     task = task_for(config.task, facts, cut=True).build(
@@ -290,7 +297,8 @@ def placement_of(run: Run) -> Placement:
 
 def require_device(run: Run) -> None:
     """Refuse a run whose device this machine lacks, before anything is written."""
-    for name in run.strategy.devices_of(0) or (run.train.device,):
+    of_ranks = [run.strategy.devices_of(rank) for rank in range(max(1, run.parts))]
+    for name in dict.fromkeys(name for names in of_ranks for name in names or (run.train.device,)):
         require(name)
 
 

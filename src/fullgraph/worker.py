@@ -78,10 +78,13 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     """Train to the end, or until a signal."""
     first_epoch = FirstEpoch(rank.phases)
     trainer, config = rank.trainer, rank.run.train
-    checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, config.checkpoint_every, rank.run.id)
+    to, checksum = rank.folder / "checkpoints", rank.run.shards_checksum
+    checkpoints = Checkpoints(to, rank.transport, config.checkpoint_every, rank.run.id, checksum)
     if resume:
         checkpoints.restore(trainer)
     trainer.phase = rank.phases.display.phase
+    if hasattr(trainer.model, "phase"):  # a user's model, which is checked in the first step
+        trainer.model.phase = trainer.phase  # type: ignore[assignment]
     with ExitStack() as stack:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
@@ -128,7 +131,7 @@ def _stale_warnings(rank: Rank) -> list[Watcher]:
 
 
 class FirstEpoch:
-    """Records the end of the first epoch, with kernel compilation; rank 0 then prints the duration of the start."""
+    """Records the end of the first epoch, with kernel compilation; rank 0 then prints how the run started."""
 
     def __init__(self, phases: Phases) -> None:
         self.phases, self.start = phases, time.perf_counter()
@@ -137,6 +140,12 @@ class FirstEpoch:
         if "first_epoch" not in self.phases.seconds:
             self.phases.seconds["first_epoch"] = time.perf_counter() - self.start
             self.phases.display.line(str(self.phases))
+            hosts = trainer.shard.full.hosts
+            if hosts is not None:
+                self.phases.display.line(
+                    f"between {count(len(set(hosts)), 'host')}, a row crosses once for all ranks of a host "
+                    "(-o by_host=false: once per rank)"
+                )
 
 
 def _kept(trainer: Trainer, checkpoints: Checkpoints) -> str:

@@ -199,6 +199,21 @@ def test_inspect(say, tmp_path):
     assert "halo rows per node" in out
 
 
+def test_inspect_counts_what_crosses_between_hosts(say, tmp_path):
+    fg.save_npz(random_graph(nodes=200, arcs=800), tmp_path / "g.npz")
+    random = ["inspect", "g.npz", "--partitioner", "random", "--parts", 4]
+    between = json.loads(say(*random, "--ranks-per-host", 2, "--json")[1])["partition"]["between_hosts"]
+    assert between["hosts"] == 2
+    assert between["covered"] < between["covered_alone"] < between["rows_alone"]
+    assert between["covered"] < between["rows"] < between["rows_alone"]
+    assert f"between 2 hosts: {between['rows']} halo rows" in say(*random, "--ranks-per-host", 2)[1]
+    assert "between_hosts" not in json.loads(say(*random, "--json")[1])["partition"]
+    assert say("partition", "g.npz", "--parts", 4, "--out", "parts")[0] == 0
+    code, _, err = say("inspect", "parts", "--ranks-per-host", 2)
+    assert code == 2
+    assert "give the graph instead of its parts" in err
+
+
 def test_a_partitioners_options_are_given_by_p(say, tmp_path):
     fg.save_npz(random_graph(nodes=200, arcs=800), tmp_path / "g.npz")
     new = say("inspect", "g.npz", "-p", "objective=cut")

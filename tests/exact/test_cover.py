@@ -1,6 +1,6 @@
 """Layers that exchange a minimum vertex cover of their edges: the same losses, fewer bytes, bit-identical resume."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -10,9 +10,9 @@ from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Full, Half, LowBit, MinVariance, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Adaptive, Bounded, Drift, Pipelined, Skip, Smooth, Wire
-from fullgraph.ops import Adjacency, Structure
+from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.partition import Assignment, cut_parts
-from fullgraph.partition.cover import covered_rows
+from fullgraph.partition.cover import cover_columns, covered_rows
 from fullgraph.placement import Partitioned
 from fullgraph.placement.holding.cover import divided
 from fullgraph.recipes import STRATEGIES
@@ -61,14 +61,16 @@ def test_the_halo_s_matrix_is_divided_into_two_factors(rows, arcs, counts, weigh
         return torch.randn(count, dtype=torch.float64, generator=draw)
 
     m = Adjacency(pattern, real(arcs) if weighted else None, real(rows), real(halo) if scaled else None)
-    new, sums, of_owners = divided(m, counts, torch.float64)
+    alone = torch.from_numpy(cover_columns(pattern.indptr.numpy(), pattern.indices.numpy(), counts))
+    owner_h = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    new, sums, owner_s = divided(m, alone, owner_h, torch.float64)
+    of_owners = torch.bincount(owner_s, minlength=len(counts)).tolist()
     torch.testing.assert_close(dense(new) @ dense(sums), dense(m))
     assert sums.shape == (sum(of_owners), halo)
     assert all(few <= many for few, many in zip(of_owners, counts, strict=True))
     sizes = sums.structure.indptr.diff()
     assert sums.row_scale is not None
     torch.testing.assert_close(sums.row_scale * sizes, torch.ones_like(sums.row_scale))  # means, of the rows' range
-    owner_h, owner_s = (torch.repeat_interleave(torch.arange(len(c)), torch.tensor(c)) for c in (counts, of_owners))
     assert torch.equal(owner_h[sums.structure.indices.long()], owner_s[sums.structure.rows])
 
 
@@ -238,15 +240,63 @@ def test_who_sends_sums():
         STRATEGIES.make("free", placement="mixture", cover="true")
 
 
+class ReadsRows(nn.GCNConv):
+    """GCN written with single rows of neighbours."""
+
+    def forward(self, x, view, layer, row_map):
+        if self.plan(x, view, layer).known:
+            return super().forward(x, view, layer, row_map)
+        message = view.send(x, layer, row_map)
+        if layer == 1:
+            return message.mapped(self.lin).aggregate() + self.bias
+        sources, matrices = self.lin(message.sources()), view.rows(layer).matrices
+        own = len(view.targets(x, layer)[1])
+        return spmm(matrices.inner, sources[:own]) + spmm(matrices.outer, sources[own:]) + self.bias
+
+
+class SaysSums(ReadsRows):
+    sums = True
+
+
+class SumsToo(nn.SAGEConv):
+    """Nothing of its own that reads rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConvs(nn.GCN):
+    kind: type[nn.Conv] = ReadsRows
+
+    def conv(self, in_width, out_width, *, last):
+        return self.kind(in_width, out_width)
+
+
+def test_a_convolution_of_one_s_own_that_reads_single_rows_has_them():
+    given = {"layers": 3, "hidden": 12, "dropout": 0.5}
+    losses, grads = dense_trace(CASES["directed"](3)[0], nn.GCN(**given))
+    body = partial(train_trace, strategy=recipes.vanilla())
+    assert_same(run_threads(3, body, CASES["directed"], OwnConvs(**given)), losses, grads)
+    assert sent_by(recipes.vanilla(), OwnConvs(**given)) == sent_by(recipes.vanilla(cover=False), OwnConvs(**given))
+
+
+def test_who_sums_says_so():
+    assert not nn.Conv.sums
+    assert not nn.GATConv.sums
+    assert not ReadsRows.sums
+    assert SumsToo.sums
+    body = partial(train_trace, strategy=recipes.vanilla())
+    with pytest.raises(InputError, match="sums = True"):
+        run_threads(2, body, CASES["directed"], OwnConvs(layers=3, kind=SaysSums))
+
+
 def test_a_layer_that_reads_single_rows_is_refused_in_one_line():
     def body(transport):
         part = cut_parts(*CASES["directed"](2), transport.rank)
         view = COVER().place(part, transport, Wire(), "sum").train.view
         view.clock.tick()
         message = view.send(view.x.clone(), 1)
-        with pytest.raises(InputError, match="-o cover=false"):
+        with pytest.raises(InputError, match="sums = True"):
             message.sources()
-        with pytest.raises(InputError, match="-o cover=false"):
+        with pytest.raises(InputError, match="sums = True"):
             message.mapped(torch.relu)
         return message.aggregate().shape
 
@@ -270,7 +320,7 @@ WIRES = {
 def test_resuming_anywhere_is_bit_identical(wire, narrow_first):
     config = TrainConfig(epochs=4, eval_every=3, checkpoint_every=1)
     run = CASES["directed"], STILL, config, WIRES[wire], narrow_first, False, COVER
-    for (losses, saved), *again in run_threads(3, resumed_epochs, *run):
+    for (losses, saved), *again in run_threads(3, resumed_epochs, *run, work=60.0):
         for epoch, (late_losses, late_saved) in enumerate(again):
             assert late_losses == losses[epoch:]
             assert all(differing(*pair) == [] for pair in zip(saved[epoch:], late_saved, strict=True))

@@ -268,12 +268,12 @@ def test_wrong_names_are_one_line(name, tmp_path, monkeypatch):
         ({"codec": TOPK, "k": "many"}, "k=many: a whole number"),
         (
             {"codec": TOPK, "bits": "2"},
-            "has no option bits; known: narrow=false, cover=false, schedule=pipelined, lag=1",
+            "has no option bits; known: narrow=false, cover=false, by_host=false, schedule=pipelined, lag=1",
         ),
         ({"codec": "half", "bits": "2"}, "has no option bits"),
         (
             {"schedule": "skip", "lag": "2"},
-            "has no option lag; known: narrow=false, cover=false, schedule=pipelined, every=2",
+            "has no option lag; known: narrow=false, cover=false, by_host=false, schedule=pipelined, every=2",
         ),
     ],
 )

@@ -1,7 +1,9 @@
 """PyG's layers over chunks of rows are PyG's layers in one process: logits, all gradients, float64, 1 to 3 ranks."""
 
 import copy
+import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,10 +12,13 @@ from fullgraph.testing import run_threads
 
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
+import torch_geometric.nn as pyg
 from torch_geometric.nn import SAGEConv
 
 from fullgraph.own_model.chunked.trial import tried
+from fullgraph.own_model.live import Readings
 from tests.own_model.nets import (
+    ARC_WIDTH,
     NETS,
     WIDTH,
     Net,
@@ -22,6 +27,8 @@ from tests.own_model.nets import (
     cotangent,
     in_one_process,
     made,
+    mlp,
+    pna,
     shard_of,
     two,
 )  # fmt: skip
@@ -91,3 +98,66 @@ def test_a_trial_counts_its_own_edges_alone(edges, monkeypatch):
 
     [nbytes] = run_threads(1, bytes_of_an_edge)
     assert WIDTH * 8 <= nbytes < 10 * WIDTH * 8
+
+
+def of_one(layer, *, width=32, featured=False):
+    """A linear map, and a layer of that width."""
+
+    class OneLayer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.conv = torch.nn.Linear(WIDTH, width), layer(width)
+
+        def forward(self, x, edge_index, edge_attr):
+            return self.conv(self.encoder(x), edge_index, *[edge_attr] * featured)
+
+    return OneLayer()
+
+
+SIZED = {
+    "gatv2": lambda: of_one(lambda w: pyg.GATv2Conv(w, w // 2, heads=2)),
+    "transformer": lambda: of_one(lambda w: pyg.TransformerConv(w, w // 2, heads=2)),
+    "arma": lambda: of_one(lambda w: pyg.ARMAConv(w, w)),
+    "pna": lambda: of_one(lambda w: pna(w, w)),
+    "edge conv": lambda: of_one(lambda w: pyg.EdgeConv(mlp(2 * w, w))),
+    "nn": lambda: of_one(lambda w: pyg.NNConv(w, w, mlp(ARC_WIDTH, w * w)), width=8, featured=True),
+    "gen": lambda: of_one(lambda w: pyg.GENConv(w, w, edge_dim=ARC_WIDTH), featured=True),
+    "supergat": lambda: of_one(lambda w: pyg.SuperGATConv(w, w // 2, heads=2)),
+    "film": lambda: of_one(lambda w: pyg.FiLMConv(w, w)),
+}
+
+
+def peak_of(run):
+    """The most bytes of torch's allocations that exist at the same time, as torch's profiler counts them."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    events = [(e.start_ns(), e.nbytes()) for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    return max(itertools.accumulate(nbytes for _, nbytes in sorted(events, key=lambda event: event[0])))
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_messages_and_their_gradients_take_no_more_than_the_limit(name, monkeypatch):
+    """Of two steps, one with a quarter of the limit, the difference is three quarters of what the messages take."""
+    monkeypatch.setattr("fullgraph.own_model.fast.FAST", {})
+    monkeypatch.setattr("fullgraph.own_model.module.self_check", lambda *_, **__: (Readings(), ""))  # the guard remains
+    limit = 2 << 20
+    base = random_graph(nodes=100, arcs=6_000, directed=True, features=WIDTH, classes=3, seed=1)
+    attr = np.random.default_rng(0).standard_normal((base.num_arcs, ARC_WIDTH))
+    masks = base.train_mask, base.val_mask, base.test_mask
+    graph = fg.Graph(base.edge_index, base.x, base.y, masks, edge_attr=attr)
+
+    def on_one_rank(transport, memory):
+        shard = shard_of(transport, graph)
+        model = fg.distribute(SIZED[name]().double(), shard, message_memory=str(memory))
+
+        def step():
+            model(shard.x, shard.edge_index, shard.edge_attr).square().sum().backward()
+            fg.sync_gradients(model)
+            model.zero_grad()
+
+        step()  # with a trial
+        assert max(model.on_rows.chunks.counts.values()) > 1
+        return peak_of(step)
+
+    more, less = (run_threads(1, on_one_rank, memory)[0] for memory in (limit, limit // 4))
+    assert 0.2 * limit < (more - less) * 4 / 3 <= 1.05 * limit

@@ -206,4 +206,6 @@ def test_every_kernel_has_a_case():
     assert set(FAST) - used <= {f"torch_geometric.nn.conv.{name}" for name in ELSEWHERE}
 
 
-ELSEWHERE = ("gcn_conv.GCNConv", "gcn2_conv.GCN2Conv", "gin_conv.GINConv")  # test_layers.py has them
+ELSEWHERE = (  # in test_layers.py, and in tests/own_typed
+    "gcn_conv.GCNConv", "gcn2_conv.GCN2Conv", "gin_conv.GINConv", "rgcn_conv.RGCNConv", "rgcn_conv.FastRGCNConv",
+)  # fmt: skip

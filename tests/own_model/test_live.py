@@ -13,7 +13,7 @@ import fullgraph as fg
 from fullgraph.axes import STRATEGIES
 from fullgraph.codec import Half
 from fullgraph.exchange import Bounded, Wire
-from fullgraph.own_model.live import LiveView
+from fullgraph.own_model.live_view import LiveView
 from fullgraph.own_model.spec import spec_of
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement import Partitioned
@@ -284,11 +284,15 @@ def trace(transport, graph, model, strategy, **options):
         trainer.shard.clock.losses.append(losses[-1])
         grads.append({name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None})
     live = trainer.model.on_rows.live
-    rows = None if live is None else [None if part is None else len(part.computed_t) for part in live.parts]
+    rows = None if live is None else [None if part is None else rows_of(part) for part in live.parts]
     return {
         "losses": losses, "grads": grads, "rows": rows, "sent": tally.halo_bytes, "ids": trainer.shard.full.ids,
         "logits": logits_of(trainer.model, trainer.shard),
     }  # fmt: skip
+
+
+def rows_of(part):
+    return len(part.picked.computed_t) if isinstance(part, LiveView) else int(part.need.live_n.sum())
 
 
 def compare(model, ranks, strategy=EXACT, graph=case, run=run_threads, **options):
@@ -356,14 +360,13 @@ def test_layers_compute_only_rows_that_the_loss_reads(net, hops, monkeypatch):
     """Mixed reads neighbours six times: GATv2, TAG for its norm and two hops, by hand, GCN."""
     graph = case(1)[0]
     counted = near(graph, 5)
-    computed = []
-    spread = LiveView.spread
-    monkeypatch.setattr(LiveView, "spread", lambda part, out: computed.append(part.computed_t) or spread(part, out))
+    computed, spread = [], LiveView.spread
+    monkeypatch.setattr(LiveView, "spread", lambda part, out: computed.append(part.picked) or spread(part, out))
     (found,) = run_threads(1, partial(trace, graph=case, model=net, strategy=EXACT, check=True))
     wanted = [found["ids"].new_tensor(np.flatnonzero(counted[hop])) for hop in hops]
     last = computed[-len(hops) :]
-    for rows, nodes in zip(last, wanted, strict=True):
-        assert torch.equal(found["ids"][rows].sort().values, nodes)
+    for picked, nodes in zip(last, wanted, strict=True):
+        assert torch.equal(found["ids"][picked.computed_t].sort().values, nodes)
 
 
 def test_less_is_sent():

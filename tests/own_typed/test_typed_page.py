@@ -69,9 +69,14 @@ def test_models_and_graphs_that_do_not_fit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     masks = tuple(np.arange(4) == split for split in range(3))
     homogeneous = fg.Graph(np.zeros((2, 1), int), np.ones((4, 2)), np.arange(4) % 2, masks)
+    monkeypatch.setattr("fullgraph.preparing.cut", None)  # refused before the graph is partitioned
     for model in (typed_models.hetero_sage, typed_models.Mixed):
         with pytest.raises(InputError, match="takes dictionaries by type: give a typed graph"):
             fg.train(homogeneous, model=partial(model, hidden=4) if model is typed_models.Mixed else model, epochs=1)
+    of_data, numbered = (typed_models.DictsOfData, "dictionaries by type"), (typed_models.rgat, "-m num_relations=")
+    for model, words in (of_data, numbered):
+        with pytest.raises(InputError, match=words):
+            fg.train(homogeneous, model=model, epochs=1)
     with pytest.raises(InputError, match="inductive training keeps only the training nodes"):
         fg.train(users.users_graph(), model=typed_models.hetero_sage, inductive=True)
     with pytest.raises(InputError, match="link prediction on users reads those of two"):

@@ -18,14 +18,19 @@ from tests.own_typed import typed_models
 STEPS, RATE = 3, 0.05
 
 
-def users_graph(featureless=False, one_width=False):
-    """Directed relations, one of them empty, another one with weights; `venue` is on one rank alone."""
+def users_graph(featureless=False, one_width=False, sparse=False):
+    """Directed relations, one of them empty, another one with weights; `venue` is on one rank alone.
+
+    sparse: a fifth of the features is not zero.
+    """
     rng = np.random.default_rng(5)
     sizes = {"author": 31, "paper": 44, "venue": 6}
     role = rng.integers(0, 3, sizes["paper"])
     masks = {f"{name}_mask": role == part for part, name in enumerate(("train", "val", "test"))}
     widths = {kind: 6 if one_width else 5 + len(kind) for kind in sizes}
     x = {kind: {"x": rng.standard_normal((size, widths[kind]))} for kind, size in sizes.items()}
+    for one in x.values() if sparse else ():
+        one["x"] *= np.random.default_rng(6).random(one["x"].shape) < 0.2
     if featureless:
         x["venue"] = {"num_nodes": sizes["venue"]}
     x["paper"] |= {"y": rng.integers(0, 4, sizes["paper"]), **masks}
@@ -108,7 +113,7 @@ def with_ids(model, data):
 class Case:
     """A model, and how a script calls it."""
 
-    make: str
+    make: object  # the name of a function or class of typed_models.py, or another one
     call: object = by_dicts
     refused: str = ""
     draws: bool = False  # PyG draws other numbers: only ranks are compared with each other
@@ -125,7 +130,8 @@ def built(case):
     """The graph, its HeteroData, and the model in float64, with the arguments that a run passes."""
     graph = users_graph(**case.graph)
     data = users_data(graph)
-    make, by_type = getattr(typed_models, case.make), "one_width" not in case.graph
+    make = getattr(typed_models, case.make) if isinstance(case.make, str) else case.make
+    by_type = "one_width" not in case.graph
     known = {
         "metadata": data.metadata(), "out_channels": 4, "num_relations": len(graph.edges), "num_node_types": 3,
         "num_edge_types": len(graph.edges), "hidden": 8,

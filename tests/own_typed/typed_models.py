@@ -266,6 +266,17 @@ class TakesData(nn.Module):
         return {"paper": self.lin(x_dict["paper"] + mean)}
 
 
+class DictsOfData(nn.Module):
+    """Reads dictionaries of a HeteroData, and names no type in its constructor."""
+
+    def __init__(self, out_channels):
+        super().__init__()
+        self.conv = HeteroConv({("paper", "cites", "paper"): gnn.SAGEConv(-1, out_channels)})
+
+    def forward(self, data):
+        return self.conv(data.x_dict, data.edge_index_dict)["paper"]
+
+
 class ByHand(nn.Module):
     """A sum of neighbours per relation, written out."""
 

@@ -117,32 +117,70 @@ def test_direction_is_known_without_a_transpose(make_graph):
         assert not fennel._Rows(again, None, 1.0).directed
 
 
-def test_a_pass_is_the_rule_of_the_docstring():
-    """A plain loop over dense counts makes the same moves, in the same order, with the same ties."""
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_pass_is_the_rule_of_the_docstring(monkeypatch, lanes):
+    """A plain loop over dense counts makes the same moves, in the same order, with the same ties.
+
+    A lane knows its own moves at once, and those of other lanes after a round.
+    """
+    monkeypatch.setattr(fennel, "ROUNDS", 4)
     graph = load("sbm:nodes=300,edges=1500,features=2,directed=0")
     n, parts = graph.num_nodes, 3
-    rows = fennel._Rows(graph, None, 1.0)
+    rows = fennel._Rows(graph, None, 1.0, lanes=lanes)
     part = (np.arange(n) % parts).astype(np.int32)
     mine, weight = part.copy(), np.maximum(1, np.rint(weights(graph) * 1000 / weights(graph).mean()))
-    fennel._Sweep(rows, part, parts).run(room=1.03)
+    fennel._Sweep(rows, part, parts).run(room=1.3)
 
-    cap, unit = 1.03 * weight.sum() / parts, weight.sum() / n
+    cap, unit = 1.3 * weight.sum() / parts, weight.sum() / n
     alpha = graph.num_arcs / 2 * np.sqrt(parts) / n**1.5
     load_p = np.bincount(mine, weight, parts)
-    light = 0
-    for i in range(n):
-        own, w = mine[i], weight[i]
-        load_p[own] -= w
-        probe = (i + 1) % parts
-        light = probe if load_p[probe] < load_p[light] else light
-        near = set(graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist()) - {i}
-        count = np.bincount(mine[list(near)], minlength=parts)
-        score = count - 1.5 * alpha * (w / unit) * np.sqrt(load_p / unit)
-        allowed = [p for p in (own, *mine[sorted(near)], light) if load_p[p] + w <= cap]
-        best = max(allowed, key=lambda p, score=score: score[p])  # the first of equals
-        mine[i] = best
-        load_p[best] += w
+    light = [0] * lanes
+    assert [len(pieces) for pieces in rows.rounds] == [lanes] * (1 if lanes == 1 else 4)
+    for pieces in rows.rounds:
+        before, room = mine.copy(), (cap - load_p) / lanes + load_p
+        loads = [load_p.copy() for _ in range(lanes)]
+        for lane, (first, last) in enumerate(pieces):
+            seen, here = before.copy(), loads[lane]
+            for i in range(first, last):
+                own, w = seen[i], weight[i]
+                here[own] -= w
+                probe = (i - rows.lanes[lane][0] + 1) % parts
+                light[lane] = probe if here[probe] < here[light[lane]] else light[lane]
+                near = set(graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist()) - {i}
+                count = np.bincount(seen[list(near)], minlength=parts)
+                score = count - 1.5 * alpha * (w / unit) * np.sqrt(here / unit)
+                allowed = [p for p in (own, *seen[sorted(near)], light[lane]) if here[p] + w <= room[p]]
+                best = max(allowed, key=lambda p, score=score: score[p])  # the first of equals
+                seen[i] = mine[i] = best
+                here[best] += w
+        load_p = load_p + sum(here - load_p for here in loads)
     np.testing.assert_array_equal(part, mine)
+
+
+@pytest.mark.parametrize("clusters", [0, 256])
+def test_lanes_keep_to_the_limit_and_cores_change_nothing(graph, clusters, monkeypatch):
+    """With one core or three, the parts are the same; no part is heavier than it may be."""
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(fennel, "num_cores", lambda cores=cores: cores)
+        found.append(Fennel(clusters=clusters, lanes=4).assign(graph, 3, seed=1).part)
+    np.testing.assert_array_equal(*found)
+    weight = weights(graph)
+    mean = weight.sum() / 3
+    load = np.bincount(found[0], weight, 3)
+    assert load.max() <= max(1.03 * mean, mean + weight.max()) + 0.001 * mean
+
+
+@pytest.mark.parametrize("directed", [0, 1])
+def test_lanes_cut_about_as_many_edges_as_one(monkeypatch, directed):
+    """Large graphs get lanes by themselves. On a directed graph, they also pass on votes."""
+    graph = load(f"sbm:nodes=20000,edges=100000,features=2,directed={directed}")
+    one = quality(graph, Fennel().assign(graph, 4, seed=0)).edge_cut
+    monkeypatch.setattr(fennel, "MANY_ARCS", graph.num_arcs - 1)
+    monkeypatch.setattr(fennel, "MANY_NODES", graph.num_nodes - 1)
+    many = Fennel().assign(graph, 4, seed=0)
+    assert (many.part != Fennel(lanes=1).assign(graph, 4, seed=0).part).any()
+    assert quality(graph, many).edge_cut < 1.05 * one
 
 
 def test_seeds_and_runs_of_rows(monkeypatch):

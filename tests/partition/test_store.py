@@ -22,6 +22,7 @@ from fullgraph.partition import (
     store,
     write_parts,
 )
+from fullgraph.partition.whole import read_graph
 from fullgraph.storage import NEW, atomic, sealed
 
 
@@ -51,6 +52,17 @@ def shards(tmp_path, make_graph, scatter):
     graph = make_graph()
     write_parts(tmp_path / "shards", graph, scatter(graph, 3))
     return tmp_path / "shards"
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse": True}, {"multilabel": True, "weighted": False}], ids=str)
+@pytest.mark.parametrize("features", ["none", "row", "standard"])
+def test_the_whole_graph_is_read_back(tmp_path, make_graph, scatter, options, features):
+    """Cut from what was read, with the same parts, a folder has the same bytes; features are not scaled twice."""
+    graph = make_graph(**options)
+    write_parts(tmp_path / "one", graph, scatter(graph, 3), features=features, split=1)
+    again, scaler = read_graph(tmp_path / "one")
+    write_parts(tmp_path / "two", again, scatter(again, 3), features=scaler, split=1)
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 5])

@@ -15,6 +15,7 @@ from faults import (
     ports,
     restarts,
     signals,
+    slurm,
     soak,
     stalls,
     stops,
@@ -116,7 +117,9 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path):
 
 
 def test_every_campaign_says_what_it_promises():
-    modules = (belongings, crashes, disks, hosts, kills, links, ports, restarts, signals, soak, stalls, stops, threads)
+    modules = (
+        belongings, crashes, disks, hosts, kills, links, ports, restarts, signals, slurm, soak, stalls, stops, threads,
+    )  # fmt: skip
     for module in modules:
         assert module.CAMPAIGN.promise
         assert module.CAMPAIGN.trials > 0

@@ -104,7 +104,7 @@ class MixedView:
     def twice(self) -> Any:
         raise AssertionError("nothing is computed again here")
 
-    def enter(self, *, training: bool) -> None:
+    def enter(self, *, training: bool, rows: frozenset[int] = frozenset()) -> None:
         pass
 
     def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:

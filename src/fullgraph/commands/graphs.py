@@ -49,17 +49,21 @@ def partition(
     seed: int = TrainConfig.seed,
     task: str = TrainConfig.task,
     train_option: Annotated[list[str], typer.Option("-t", "--train-option", help="KEY=VALUE of the task")] = [],  # noqa: B006
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="cut tables of nodes and edges through files in this folder, as is done with tables that do "
+                     "not fit in memory"),
+    ] = None,
     option: OldOption = [],  # noqa: B006
-) -> None:
+) -> None:  # fmt: skip
     """Partition a graph into a folder of shards, one per rank.
 
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -p node_weight=1 -p degree_weight=0.5
     """
-    from fullgraph.cutting import cut, write_shards
-    from fullgraph.data import as_union
+    from fullgraph.cutting import cut, fitting, source, write_shards
     from fullgraph.report.tables import print_quality
     from fullgraph.run import Run
-    from fullgraph.tasks import TASKS, fitted
+    from fullgraph.tasks import TASKS, Link, fitted
 
     read_option(hints_of(Run)["features"], "features", features)
     wanted = read_option(hints_of(Run)["split"], "split", split)
@@ -70,11 +74,16 @@ def partition(
     learned = TASKS.make(task, **given) if given else task
     with shown() as display:
         phases = Phases(display=display)
-        _, whole = fitted(learned, as_union(_read(graph, phases), reverses=reverses), seed, wanted)
-        assignment = cut(whole, parts, chosen, seed, phases)
-        manifest = write_shards(
-            out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted
-        )
+        link = learned == "link" or isinstance(learned, Link)
+        with source(graph, out, scratch, phases, reverses=reverses, whole=link) as read:
+            _, whole = fitted(learned, read.graph, seed, wanted)
+            if read.scratch is not None:
+                chosen, why = fitting(chosen, whole)
+                whole = whole.noted(*([why] if why else []))
+            assignment = cut(whole, parts, chosen, seed, phases, read.scratch)
+            manifest = write_shards(
+                out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted
+            )
     _say(whole)
     print_quality(asdict(manifest.figures), manifest.method)
     print(f"wrote {out}")
@@ -88,6 +97,9 @@ def inspect(
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
     seed: int = TrainConfig.seed,
+    ranks_per_host: Annotated[
+        int | None, typer.Option(min=1, help="also count the rows that cross between hosts of so many ranks")
+    ] = None,
     as_json: JsonOption = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="print the memory plan of a run on one rank, with the options below")
@@ -110,12 +122,14 @@ def inspect(
     from fullgraph.data import Graph, as_union
     from fullgraph.data.describe import describe, describe_typed
     from fullgraph.partition import is_partition_folder, quality, read_manifest
-    from fullgraph.partition.cover import covered_rows, covered_rows_in
+    from fullgraph.partition.cover import count_between_hosts, covered_rows, covered_rows_in
     from fullgraph.report.inspection import print_graph, remarks_on
     from fullgraph.report.tables import print_quality
 
     about: dict[str, Any]
     if is_partition_folder(Path(graph)):
+        if ranks_per_host is not None:
+            raise InputError("--ranks-per-host counts edges of the whole graph; give the graph instead of its parts")
         manifest = read_manifest(Path(graph))
         about, figures, method = asdict(manifest.graph), asdict(manifest.figures), manifest.method
         figures["covered_rows"] = sum(covered_rows_in(graph))
@@ -131,6 +145,8 @@ def inspect(
             with phases("look", "measuring the partition"):
                 figures, method = asdict(quality(whole, assignment)), assignment.method
                 figures["covered_rows"] = sum(covered_rows(whole, assignment))
+                if ranks_per_host is not None:
+                    figures["between_hosts"] = asdict(count_between_hosts(whole, assignment, ranks_per_host))
         _say(whole)
     found = remarks_on(about, figures)
     if as_json:

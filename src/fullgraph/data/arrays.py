@@ -77,6 +77,19 @@ BLOCK = 1 << 19  # entries: a few temporary arrays of this length fit in a core'
 FEW = 3  # this many blocks are computed faster than threads start
 
 
+class Tally:
+    """Counts the units of work that several threads have done, and reports (done, total)."""
+
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self.progress, self.total, self.count = progress, total, 0
+        self._lock = threading.Lock()
+
+    def more(self, count: int) -> None:
+        with self._lock:
+            self.count += count
+            self.progress(self.count, self.total)
+
+
 def at_once(body: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
     """Yield body(item) of every item in order, computed on all cores."""
     if len(items) < 2:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,16 @@ from fullgraph.errors import InputError, nearest, one_line
 BATCH_ROWS = 1 << 18
 CSV_BLOCK = 1 << 24  # bytes of a CSV file per read
 LIST = "list:"  # prefix of the kind of a column of lists
+CSV_ROW = 16  # bytes of a row, to guess how many a CSV file has
 EXTRA = "pip install 'fullgraph[tables]'"
+
+
+class Span(NamedTuple):
+    """A file of a table, or some row groups of a Parquet file; `before`: the rows of the file that precede them."""
+
+    path: Path
+    groups: tuple[int, ...] | None = None
+    before: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +34,7 @@ class Columns:
 
     name: str
     types: Mapping[str, Any]  # pyarrow types; None for columns of a CSV file, which are read as any requested type
-    source: Any = field(repr=False)  # paths, or a pyarrow table
+    source: Any = field(repr=False)  # spans, or a pyarrow table
 
     def __contains__(self, column: object) -> bool:
         return column in self.types
@@ -108,28 +117,58 @@ class Columns:
         batches = [batch.column(0) for batch in self.batches({column: kind})]
         return pa.concat_arrays(batches) if batches else pa.array([], _type(kind))
 
-    def batches(self, columns: Mapping[str, str]) -> Iterator[Any]:
-        """Yield batches of the given columns, in the requested types."""
-        for name, rows in self._files(columns):
+    def batches(self, columns: Mapping[str, str], rows: int = 0) -> Iterator[Any]:
+        """Yield batches of the given columns, in the requested types; of at most `rows` rows, if given."""
+        for name, batches in self._files(columns, rows or BATCH_ROWS):
             while True:
                 with foreign(name, "correct the table"):
-                    batch = next(rows, None)
+                    batch = next(batches, None)
                     if batch is None:
                         break
                     batch = _cast(batch, columns, name)
                 if len(batch):
                     yield batch
 
+    def pieces(self, rows: int) -> Iterator[Columns]:
+        """Split a table of files into tables of about `rows` rows each, which can be read separately.
+
+        A CSV file and a row group of a Parquet file stay whole.
+        """
+        held: list[Span] = []
+        count = 0
+        for path in self.paths:
+            for span, more in _groups_of(path):
+                if held and held[-1].path == path:
+                    held[-1] = held[-1]._replace(groups=(held[-1].groups or ()) + (span.groups or ()))
+                else:
+                    held.append(span)
+                count += more
+                if count >= rows:
+                    yield replace(self, source=tuple(held))
+                    held, count = [], 0
+        if held:
+            yield replace(self, source=tuple(held))
+
+    def most_rows(self) -> int:
+        """Return the number of rows; of CSV files a guess."""
+        return sum(rows for path in self.paths for _, rows in _groups_of(path))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(span.path for span in self.source)
+
     def at(self, row: int) -> str:
         """Name a row in an error: its file, and its number in that file, from 1."""
-        if isinstance(self.source, tuple) and len(self.source) > 1:
-            column = next(iter(self.types))
-            for name, rows in self._files({column: "string"}):
-                count = sum(map(len, rows))
+        if not isinstance(self.source, tuple):
+            return f"{self.name} row {row + 1}"
+        span = self.source[0]
+        if len(self.source) > 1:
+            for span in self.source:
+                count = _rows_of(span, next(iter(self.types)))
                 if row < count:
-                    return f"{name} row {row + 1}"
+                    break
                 row -= count
-        return f"{self.name} row {row + 1}"
+        return f"{span.path} row {span.before + row + 1}"
 
     def rows_of(self, array: Any, column: str, row: int, missing: int | None = None) -> Array:
         """Return a column's numbers [rows], or for lists [rows, width]; `row` is the number of the first row.
@@ -173,29 +212,52 @@ class Columns:
         if held:
             yield pa.Table.from_batches(held)
 
-    def _files(self, columns: Mapping[str, str]) -> Iterator[tuple[str, Iterator[Any]]]:
+    def _files(self, columns: Mapping[str, str], rows: int) -> Iterator[tuple[str, Iterator[Any]]]:
         """Yield each file's name and its batches."""
         if isinstance(self.source, tuple):
-            for path in self.source:
-                yield str(path), _read(path, columns)
+            for span in self.source:
+                yield str(span.path), _read(span, columns, rows)
         else:
-            yield self.name, iter(self.source.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS))
+            yield self.name, iter(self.source.select(list(columns)).to_batches(max_chunksize=rows))
 
 
-def _read(path: Path, columns: Mapping[str, str]) -> Iterator[Any]:
+def _read(span: Span, columns: Mapping[str, str], rows: int) -> Iterator[Any]:
     names = list(columns)
-    if path.suffix == ".csv":
+    if span.path.suffix == ".csv":
         from pyarrow import csv
 
         types = {name: _type(kind) for name, kind in columns.items()}
         convert = csv.ConvertOptions(column_types=types, include_columns=names)
-        yield from csv.open_csv(path, convert_options=convert, read_options=csv.ReadOptions(block_size=CSV_BLOCK))
+        yield from csv.open_csv(span.path, convert_options=convert, read_options=csv.ReadOptions(block_size=CSV_BLOCK))
     else:
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path, memory_map=True) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+        with pq.ParquetFile(span.path, memory_map=True) as file:
+            for batch in file.iter_batches(rows, row_groups=span.groups, columns=names):
                 yield batch.select(names)  # the file's column order may differ
+
+
+def _groups_of(path: Path) -> Iterator[tuple[Span, int]]:
+    """Yield the row groups of a Parquet file, or a whole CSV file, with the number of their rows."""
+    if path.suffix == ".csv":
+        yield Span(path), path.stat().st_size // CSV_ROW
+        return
+    import pyarrow.parquet as pq
+
+    with foreign(path, "write it again as Parquet"):
+        about = pq.read_metadata(path)
+        counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+    before = 0
+    for group, rows in enumerate(counts):
+        yield Span(path, (group,), before), rows
+        before += rows
+
+
+def _rows_of(span: Span, column: str) -> int:
+    if span.path.suffix == ".csv":
+        return sum(map(len, _read(span, {column: "string"}, BATCH_ROWS)))
+    rows = [count for _, count in _groups_of(span.path)]
+    return sum(rows if span.groups is None else (rows[group] for group in span.groups))
 
 
 def open_columns(table: Any, what: str) -> Columns:
@@ -223,7 +285,7 @@ def open_columns(table: Any, what: str) -> Columns:
                              "all parts alike")  # fmt: skip
         types = {name: others[name] if kind is not None and pa.types.is_null(kind) else kind
                  for name, kind in types.items()}  # fmt: skip
-    return Columns(str(path), types, files)
+    return Columns(str(path), types, tuple(map(Span, files)))
 
 
 def _columns_of(path: Path) -> dict[str, Any]:

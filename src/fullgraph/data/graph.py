@@ -117,6 +117,25 @@ class Graph:
         return graph
 
     @classmethod
+    def of_rows(
+        cls, rows: tuple[Array, Array, Array | None], x: Any, y: Any, masks: Any, *, edge_attr: Any, names: Names,
+        class_names: Any, name: str, notes: Sequence[str],
+    ) -> Graph:  # fmt: skip
+        """Build a graph from sorted rows (indptr, indices, weights) and checked arrays. It does not read the arcs and
+        x, which may be larger than the memory."""
+        graph = cls.__new__(cls)
+        graph._finish(rows, x, y, masks, class_names, edge_attr=edge_attr, pairs=None, names=names, fields=Fields(),
+                      name=name, notes=tuple(notes))  # fmt: skip
+        return graph
+
+    @classmethod
+    def restored(cls, **values: Any) -> Graph:
+        """Build a graph from the values of all its fields, which are those of an existing graph: nothing is checked."""
+        graph = cls.__new__(cls)
+        graph._set(**values)
+        return graph
+
+    @classmethod
     def from_pyg(cls, data: Any, name: str = "graph", *, masks: Any = None) -> Graph:
         """Build a graph from a torch_geometric `Data`: edge_index or adj_t, x, y, masks, edge_weight and edge_attr.
 
@@ -175,9 +194,7 @@ class Graph:
 
     def _with(self, **changes: Any) -> Graph:
         """Return a copy with some fields changed."""
-        graph = Graph.__new__(Graph)
-        graph._set(**{field.name: getattr(self, field.name) for field in fields(Graph)} | changes)
-        return graph
+        return Graph.restored(**{field.name: getattr(self, field.name) for field in fields(Graph)} | changes)
 
     @property
     def num_nodes(self) -> int:

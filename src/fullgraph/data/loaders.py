@@ -12,7 +12,7 @@ from fullgraph.data.demo import demo_graph
 from fullgraph.data.files import MOST_FILES, foreign
 from fullgraph.data.graph import Graph
 from fullgraph.data.npz import is_typed_npz, load_npz, load_typed_npz
-from fullgraph.data.tables import is_table_folder, load_table_folder
+from fullgraph.data.tables import NamedTables, is_table_folder, load_table_folder, named_tables, tables_of_folder
 from fullgraph.data.typed import TypedGraph
 from fullgraph.data.typed.pyg import is_hetero, typed_from_pyg
 from fullgraph.data.typed.tables import is_typed_folder, load_typed_folder
@@ -92,6 +92,18 @@ def load_any(spec: str | Path = "demo") -> Graph | TypedGraph:
         if path.suffix == ".npz" or path.is_file():
             return load_typed_npz(path) if is_typed_npz(path) else load_npz(path)
     raise _unknown(text)
+
+
+def tables_named(text: str) -> NamedTables | None:
+    """Return the two tables that a name of a graph stands for; None for other graphs, typed ones too."""
+    kind, _, rest = text.partition(":")
+    if text == "demo" or is_own(text) or kind in FORMATS:
+        return named_tables(rest) if kind == "tables" else None
+    with foreign(text, f"correct it, or give another of {FORMS}"):
+        path = Path(text)
+        if path.is_dir() and not is_typed_folder(path) and is_table_folder(path):
+            return tables_of_folder(path)
+    return None
 
 
 def check_name(text: str) -> None:

@@ -7,8 +7,8 @@ Node i is row i of the node table. Legend: N nodes, E edges, F features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +45,37 @@ class TableNames:
     undirected: bool = False  # True: every edge stands for both directions
 
 
+@dataclass(frozen=True, slots=True)
+class NamedTables:
+    """The two tables of a graph, and the graph's name."""
+
+    names: TableNames
+    name: str
+
+    def load(self) -> Graph:
+        return graph_from_tables(self.names.nodes, self.names.edges, self.names, self.name)
+
+
 def load_tables(spec: str) -> Graph:
     """Return the graph of `nodes=FILE,edges=FILE` and, for columns with different names, `id=user,...`."""
-    names = parse_options("tables", TableNames, spec)
-    if not (names.nodes and names.edges):
-        raise InputError("tables: needs both files: write tables:nodes=FILE,edges=FILE, with .parquet or .csv files")
-    return graph_from_tables(names.nodes, names.edges, names, Path(names.nodes).stem)
+    return named_tables(spec).load()
 
 
 def load_table_folder(folder: Path) -> Graph:
     """Return the graph of a folder with nodes.parquet or nodes.csv, and edges.parquet or edges.csv."""
-    nodes, edges = (_only_file(folder, stem) for stem in ("nodes", "edges"))
-    return graph_from_tables(nodes, edges, TableNames(), folder.resolve().name)
+    return tables_of_folder(folder).load()
+
+
+def named_tables(spec: str) -> NamedTables:
+    names = parse_options("tables", TableNames, spec)
+    if not (names.nodes and names.edges):
+        raise InputError("tables: needs both files: write tables:nodes=FILE,edges=FILE, with .parquet or .csv files")
+    return NamedTables(names, Path(names.nodes).stem)
+
+
+def tables_of_folder(folder: Path) -> NamedTables:
+    nodes, edges = (str(_only_file(folder, stem)) for stem in ("nodes", "edges"))
+    return NamedTables(TableNames(nodes=nodes, edges=edges), folder.resolve().name)
 
 
 def is_table_folder(folder: Path) -> bool:
@@ -102,8 +121,8 @@ class NodeTable:
 def read_nodes(table: Columns, names: TableNames) -> NodeTable:
     ids = _ids(table, names.id)
     y, class_names = read_labels(table, names.label)
-    masks = _masks(table, names.split)
-    return NodeTable(ids, _features(table, _feature_columns(table, names), len(ids)), y, class_names, masks)
+    masks = read_masks(table, names.split)
+    return NodeTable(ids, _features(table, feature_columns(table, names), len(ids)), y, class_names, masks)
 
 
 def _ids(table: Columns, column: str) -> Any:
@@ -112,18 +131,27 @@ def _ids(table: Columns, column: str) -> Any:
 
     table.need(column, "the name of each node")
     ids = table.whole(column, table.id_type(column))
-    if ids.null_count:
-        row = int(pc.index(pc.is_null(ids), True).as_py())
-        raise InputError(f"{table.at(row)} has no {column}: give every node an id")
+    need_ids(table, ids, column, 0)
     if not len(ids):
         raise InputError(f"{table.name} has no rows: give one per node")
     if pc.count_distinct(ids).as_py() != len(ids):
         counts = pc.value_counts(ids)
         twice = pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1))[0].as_py()
-        raise InputError(
-            f"{table.name} has the {column} {one_line(repr(twice), 60)} more than once: keep one row per node"
-        )
+        raise repeated(table.name, column, twice)
     return ids
+
+
+def need_ids(table: Columns, ids: Any, column: str, row: int) -> None:
+    """Refuse empty ids; `row` is the number of the first row."""
+    import pyarrow.compute as pc
+
+    if ids.null_count:
+        bad = row + int(pc.index(pc.is_null(ids), True).as_py())
+        raise InputError(f"{table.at(bad)} has no {column}: give every node an id")
+
+
+def repeated(where: str, column: str, value: Any) -> InputError:
+    return InputError(f"{where} has the {column} {one_line(repr(value), 60)} more than once: keep one row per node")
 
 
 def _names(ids: Any) -> Names:
@@ -138,7 +166,7 @@ def _names(ids: Any) -> Names:
     return Names(frozen(letters), frozen(offsets - offsets[0]))
 
 
-def _masks(table: Columns, column: str) -> Masks:
+def read_masks(table: Columns, column: str) -> Masks:
     """Return the split as three masks, from one column of words or three columns of booleans."""
     if column not in table:
         return {
@@ -162,7 +190,7 @@ def _masks(table: Columns, column: str) -> Masks:
     return dict(masks)
 
 
-def _feature_columns(table: Columns, names: TableNames) -> Sequence[str]:
+def feature_columns(table: Columns, names: TableNames) -> Sequence[str]:
     """Return the columns with the prefix of features; if there are none, all columns without another role."""
     labels = {names.label, *table.beginning(f"{names.label}_")}
     return _beginning(table, names.features, {names.id, *labels, names.split, *(f"{split}_mask" for split in SPLITS)})
@@ -177,28 +205,88 @@ def _beginning(table: Columns, prefix: str, taken: set[str]) -> Sequence[str]:
 
 
 def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array | None:
-    """Return x [N, F], filled in batches of rows; None if the table has no feature columns."""
+    """Return x [N, F]; None if the table has no feature columns."""
     if not columns:
         return None
-    dtype = table.number_type(columns)
-    widths = [table.width(column) for column in columns]
-    ends = np.cumsum(widths).tolist()
-    require_memory(num_nodes * ends[-1] * dtype.itemsize, f"reading the features of {table.name}")
-    x = np.empty((num_nodes, ends[-1]), dtype=dtype)
+    dtype, width = table.number_type(columns), sum(map(table.width, columns))
+    require_memory(num_nodes * width * dtype.itemsize, f"reading the features of {table.name}")
+    x = np.empty((num_nodes, width), dtype=dtype)
     row = 0
-    for batch in table.batches(table.as_numbers(columns, dtype)):
-        for number, column in enumerate(columns):
-            values = table.rows_of(batch.column(number), column, row).reshape(len(batch), -1)
-            _check_width(table, column, row, values.shape[1], widths[number])
-            x[row : row + len(batch), ends[number] - widths[number] : ends[number]] = values
-        row += len(batch)
+    for block in feature_rows(table, columns):
+        x[row : row + len(block)] = block
+        row += len(block)
     return x
+
+
+def feature_rows(table: Columns, columns: Sequence[str], rows: int = 0) -> Iterator[Array]:
+    """Yield the features of consecutive rows, at most `rows` at a time if given."""
+    dtype, widths = table.number_type(columns), [table.width(column) for column in columns]
+    row = 0
+    for batch in table.batches(table.as_numbers(columns, dtype), rows):
+        values = [table.rows_of(batch.column(at), column, row) for at, column in enumerate(columns)]
+        for value, column, width in zip(values, columns, widths, strict=True):
+            _check_width(table, column, row, value.reshape(len(batch), -1).shape[1], width)
+        yield stacked(values, len(batch), dtype)
+        row += len(batch)
 
 
 def _check_width(table: Columns, column: str, row: int, width: int, wanted: int) -> None:
     if width != wanted:
         problem = f"{table.at(row)} has a list of {width} numbers as {column}, and other rows have {wanted}"
         raise InputError(f"{problem}: give all rows the same number, at least one")
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeColumns:
+    """The columns of a table of edges that are read, and the kinds to request."""
+
+    table: Columns = field(repr=False)
+    ends: dict[str, str]  # source and target -> kind
+    weight: str  # empty: none
+    attrs: Sequence[str]
+    dtype: np.dtype[Any]
+    widths: Sequence[int]  # of the weight and each of attrs
+
+    @classmethod
+    def of(cls, table: Columns, ids: Sequence[Any], names: TableNames) -> EdgeColumns:
+        """ids: of the sources' and of the targets' nodes, any array with their type."""
+        for column in (names.source, names.target):
+            table.need(column, "the id of the node at that end")
+        ends = {column: table.id_type(column, like=one)
+                for column, one in zip((names.source, names.target), ids, strict=True)}  # fmt: skip
+        weight = names.weight if names.weight in table else ""
+        attrs = _beginning(table, names.edge_features, {*ends, names.weight})
+        columns = [*([weight] if weight else []), *attrs]
+        dtype = table.number_type(columns)
+        if weight and table.is_list(weight):
+            raise InputError(f"{table.name} has {weight} as lists: give one number per edge")
+        return cls(table, ends, weight, attrs, dtype, [table.width(column) for column in columns])
+
+    @property
+    def numbers(self) -> list[str]:
+        return [*([self.weight] if self.weight else []), *self.attrs]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return self.ends | self.table.as_numbers(self.numbers, self.dtype)
+
+    def block(self, batch: Any, table: Columns, row: int, find: Sequence[Callable[[Any], Array]],
+              nodes: Sequence[str]) -> tuple[Array, Array]:  # fmt: skip
+        """Return the arcs [2, rows] of a batch, and their weights and features side by side [rows, K].
+
+        row: number of the batch's first row in `table`. find: maps the ids of sources, and of targets, to numbers of
+        nodes, -1 if unknown. nodes: the names of their tables.
+        """
+        arcs = [_looked_up(batch.column(end), find[end], nodes[end], table, row, column)
+                for end, column in enumerate(self.ends)]  # fmt: skip
+        values = [table.rows_of(_one(batch.column(2 + at)), column, row) for at, column in enumerate(self.numbers)]
+        for value, column, width in zip(values, self.numbers, self.widths, strict=True):
+            _check_width(table, column, row, value.reshape(len(batch), -1).shape[1], width)
+        return np.stack(arcs), stacked(values, len(batch), self.dtype)
+
+    def split(self, numbers: Array) -> tuple[Array | None, Array | None]:
+        """Return weights [E] and features [E, K] from both side by side."""
+        return numbers[:, 0] if self.weight else None, numbers[:, int(bool(self.weight)) :] if self.attrs else None
 
 
 def read_edges(
@@ -209,34 +297,31 @@ def read_edges(
     nodes: of the sources and of the targets, the ids and the name of their table. Ids of about N edges are looked up at
     a time, because each lookup hashes all node ids again.
     """
-    for column in (names.source, names.target):
-        table.need(column, "the id of the node at that end")
-    columns_of_ends = (names.source, names.target)
-    ends = {column: table.id_type(column, like=ids) for column, (ids, _) in zip(columns_of_ends, nodes, strict=True)}
-    weighted = [names.weight] if names.weight in table else []
-    taken = {*ends, names.weight}
-    attr_columns = _beginning(table, names.edge_features, taken)
-    columns = [*weighted, *attr_columns]
-    dtype = table.number_type(columns)
-    if weighted and table.is_list(names.weight):
-        raise InputError(f"{table.name} has {names.weight} as lists: give one number per edge")
-    widths = [table.width(column) for column in columns]
+    columns = EdgeColumns.of(table, [ids for ids, _ in nodes], names)
+    find, of = [_finder(ids) for ids, _ in nodes], [name for _, name in nodes]
     blocks: list[tuple[Array, Array]] = []
     row = 0
-    for batch in table.groups(ends | table.as_numbers(columns, dtype), max(len(ids) for ids, _ in nodes)):
-        arcs = [_looked_up(batch.column(end), nodes[end], table, row, column) for end, column in enumerate(ends)]
-        values = [table.rows_of(_one(batch.column(2 + at)), column, row) for at, column in enumerate(columns)]
-        for value, column, width in zip(values, columns, widths, strict=True):
-            _check_width(table, column, row, value.reshape(len(batch), -1).shape[1], width)
-        blocks.append((np.stack(arcs), stacked(values, len(batch), dtype)))
+    for batch in table.groups(columns.kinds, max(len(ids) for ids, _ in nodes)):
+        blocks.append(columns.block(batch, table, row, find, of))
         row += len(batch)
     edge_index = np.concatenate([np.empty((2, 0), np.int32), *(arcs for arcs, _ in blocks)], axis=1)
-    numbers = np.concatenate([np.empty((0, sum(widths)), dtype), *(values for _, values in blocks)])
+    empty = np.empty((0, sum(columns.widths)), columns.dtype)
+    numbers = np.concatenate([empty, *(values for _, values in blocks)])
     if names.undirected:
         edge_index, numbers = np.concatenate([edge_index, edge_index[::-1]], axis=1), np.concatenate([numbers] * 2)
-    weight = np.ascontiguousarray(numbers[:, 0]) if weighted else None
-    attr = np.ascontiguousarray(numbers[:, len(weighted) :]) if attr_columns else None
+    weight, attr = map(_compact, columns.split(numbers))
     return edge_index, weight, attr
+
+
+def _compact(values: Array | None) -> Array | None:
+    return None if values is None else np.ascontiguousarray(values)
+
+
+def _finder(ids: Any) -> Callable[[Any], Array]:
+    """Return a function that maps ids to their positions in `ids`, -1 if they have none."""
+    import pyarrow.compute as pc
+
+    return lambda ends: np.asarray(pc.fill_null(pc.index_in(ends, value_set=ids), -1))
 
 
 def _one(chunked: Any) -> Any:
@@ -244,14 +329,13 @@ def _one(chunked: Any) -> Any:
     return chunked.combine_chunks() if hasattr(chunked, "combine_chunks") else chunked
 
 
-def _looked_up(ends: Any, nodes: tuple[Any, str], table: Columns, row: int, column: str) -> Array:
+def _looked_up(
+    ends: Any, find: Callable[[Any], Array], node_table: str, table: Columns, row: int, column: str
+) -> Array:
     """Return the node numbers of some ids."""
-    ids, node_table = nodes
-    import pyarrow.compute as pc
-
-    matches = pc.index_in(ends, value_set=ids)
-    if matches.null_count:
-        bad = int(pc.index(pc.is_null(matches), True).as_py())
+    numbers = find(ends)
+    if numbers.min(initial=0) < 0:
+        bad = int(np.flatnonzero(numbers < 0)[0])
         value = ends[bad].as_py()
         problem = f"{table.at(row + bad)} has "
         if value is None:
@@ -259,5 +343,4 @@ def _looked_up(ends: Any, nodes: tuple[Any, str], table: Columns, row: int, colu
         raise InputError(
             f"{problem}the {column} {one_line(repr(value), 60)}, which is not an id in {node_table}: add that node"
         )
-    numbers: Array = np.asarray(matches)
     return numbers

@@ -8,6 +8,7 @@ from fullgraph.exchange.channel import Channel, Hop
 from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.own import checked_schedule
+from fullgraph.exchange.relay import HostChannel
 from fullgraph.exchange.rows import RowFacts, Sides
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.state import Drift, Smooth
@@ -27,6 +28,7 @@ __all__ = [
     "Except",
     "Held",
     "Hop",
+    "HostChannel",
     "Pipelined",
     "RowFacts",
     "Schedule",

@@ -74,11 +74,13 @@ class Clock:
     The trainer owns the clock; channels only read it. `use` is the purpose of its steps' messages. `seed` is the run's;
     codecs draw from it. `channels` are the training channels that follow it, and `meter` receives their work. The clock
     also tells channels about a part of a step that runs forward twice (`twice`), and can delay late gradients of rows
-    until the gradient all-reduce is over (`making_way`).
+    until the gradient all-reduce is over (`making_way`). `began` is the step in which channels began without any rows
+    of earlier steps: 0, or the first step after the graph was cut again.
     """
 
     def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
         self.step, self.use, self.seed = step, use, seed
+        self.began = 0
         self.losses: list[float] = []
         self.lateness = Lateness()
         self.channels: dict[str, Channel] = {}  # by name

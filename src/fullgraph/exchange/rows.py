@@ -96,7 +96,8 @@ class Picks:
 
     The draw is a hash of (seed, t, id): equal for all layers, both directions and all readers of the row. A row that
     crosses counts 1 / share times, so that sums are unbiased (BNS-GCN, arXiv:2203.10983); once if `summed` is false. A
-    row that is due and was not drawn is absent: zero in a sum.
+    row that is due and was not drawn is absent: zero in a sum. If channels began without earlier rows at a step after
+    0, all rows are due at that step, `began`.
     """
 
     share: float
@@ -105,6 +106,7 @@ class Picks:
     sent: ByPeer  # ids of the rows that are sent to each peer
     come: ByPeer
     summed: bool = True
+    began: int = 0
 
     @property
     def T(self) -> "Picks":
@@ -121,6 +123,8 @@ class Picks:
 
     def due(self, ids_n: Tensor, step: int) -> Tensor:
         """The rows that are due at a step, in order."""
+        if step == self.began > 0:
+            return torch.arange(len(ids_n), device=ids_n.device)
         return (ids_n % self.turns == step % self.turns).nonzero().flatten()
 
     def _drawn(self, ids_n: Tensor, step: int) -> Tensor:

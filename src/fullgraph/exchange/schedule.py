@@ -93,6 +93,25 @@ class Skip(Value):
         return Turn(send=step % self.every == 0, read=step - step % self.every)
 
 
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The same schedule from step `began` on, without rows of earlier steps: a step that would read them reads its own.
+
+    So the first steps after a new cut of the graph are exact, until the rows that are due have been sent.
+    """
+
+    schedule: Schedule
+    began: int
+
+    @property
+    def depth(self) -> int:
+        return self.schedule.depth
+
+    def turn(self, step: int) -> Turn:
+        turn = self.schedule.turn(step)
+        return Turn(send=True, read=step) if turn.read is not None and turn.read < self.began else turn
+
+
 def table(schedule: Schedule, steps: int) -> str:
     """The schedule as text, one line per step."""
     return "\n".join(f"{step}: {schedule.turn(step)}" for step in range(steps))

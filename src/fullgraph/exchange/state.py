@@ -46,10 +46,15 @@ class Smooth(Value):
 
 
 class Average:
-    """The moving average of one direction of a channel, by peer."""
+    """The moving average of one direction of a channel, by peer.
 
-    def __init__(self, smooth: Smooth) -> None:
+    began: the step in which the channel began; after step 0, an average without correction begins with the rows that
+    came, not at zero.
+    """
+
+    def __init__(self, smooth: Smooth, began: int = 0) -> None:
         self.smooth = smooth
+        self.first_share = 1.0 if began and not smooth.correct else 1 - smooth.gamma
         self.rows: dict[int, Tensor] = {}
         self.count = 0
         self.version: int | None = None  # the last version in the average
@@ -61,7 +66,9 @@ class Average:
             self.version, self.count = version, self.count + 1
             for peer, rows in received.items():
                 old = self.rows.get(peer)
-                self.rows[peer] = (1 - gamma) * rows if old is None else old.mul_(gamma).add_(rows, alpha=1 - gamma)
+                self.rows[peer] = (
+                    self.first_share * rows if old is None else old.mul_(gamma).add_(rows, alpha=1 - gamma)
+                )
         scale = 1 / (1 - gamma**self.count) if self.smooth.correct else 1.0
         return {peer: self.rows[peer] * scale for peer in received}
 

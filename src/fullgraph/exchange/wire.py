@@ -11,7 +11,7 @@ from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.inbox import Extras, Inbox
 from fullgraph.exchange.own import asks_grades, checked_codec, checked_schedule, memory_of
 from fullgraph.exchange.rows import FactsByMessage, Picks, RowFacts
-from fullgraph.exchange.schedule import Schedule, Sync
+from fullgraph.exchange.schedule import Restarted, Schedule, Sync
 from fullgraph.exchange.state import Average, ChangeFilter, Drift, Residuals, Smooth
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
@@ -57,19 +57,20 @@ class Wire:
         self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None = None
     ) -> Channel:
         codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
+        schedule = Restarted(self.schedule, clock.began) if clock.began else self.schedule
         there = Key(name, 0, "forward", use=clock.use, run=clock.seed)
         facts = facts or RowFacts()
         told = partial(FactsByMessage, facts, facts.route or route, transport, name)
         picks = self._picks(facts.route or route, clock, facts)
         features = Extras(
-            average=Average(smooth) if smooth and smooth.features else None,
+            average=Average(smooth, clock.began) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks,
             changes=ChangeFilter(drift, picks) if drift else None,
             memory=memory_of(codec, told(gradients=False)),
         )
         gradients = Extras(
-            average=Average(smooth) if smooth and smooth.gradients else None,
+            average=Average(smooth, clock.began) if smooth and smooth.gradients else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks and picks.T,
             changes=ChangeFilter(drift, picks and picks.T) if drift and drift.gradients else None,
@@ -78,8 +79,8 @@ class Wire:
         channel = Channel(
             route,
             clock,
-            Inbox(there, route, codec, self.schedule, transport, features),
-            Inbox(replace(there, way="backward"), route.T, backward, self.schedule, transport, gradients),
+            Inbox(there, route, codec, schedule, transport, features),
+            Inbox(replace(there, way="backward"), route.T, backward, schedule, transport, gradients),
         )
         if clock.use == "rows":
             clock.channels[name] = channel
@@ -96,7 +97,8 @@ class Wire:
                 "use one of our models, or share=1"
             )
         sent, come = ids.by_peer(route)
-        return Picks(share=self.share, turns=self.turns, seed=clock.seed, sent=sent, come=come, summed=bool(summed))
+        of_run = {"seed": clock.seed, "began": clock.began}
+        return Picks(share=self.share, turns=self.turns, sent=sent, come=come, summed=bool(summed), **of_run)
 
 
 class Builder(Protocol):

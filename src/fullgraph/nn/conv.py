@@ -7,7 +7,7 @@ Legend: n owned rows, h halo rows, I in, O out features, H heads.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,18 @@ from fullgraph.ops import Adjacency
 
 
 class Conv(nn.Module):
-    """A layer `(x, view, layer, row_map) -> z`."""
+    """A layer `(x, view, layer, row_map) -> z`.
+
+    sums: it uses a message only by `own`, `aggregate()`, `through(...)` or `own_and_neighbours`, so that sums of rows
+    may cross in place of rows. A class with its own `forward` says so itself; else rows cross.
+    """
+
+    sums: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls) and "sums" not in vars(cls):
+            cls.sums = False
 
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__()
@@ -70,6 +81,8 @@ class Conv(nn.Module):
 class GCNConv(Conv):
     """Z = D^-1/2 (A + I) D^-1/2 X W + b  (Kipf and Welling, arXiv:1609.02907)."""
 
+    sums: ClassVar[bool] = True
+
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__(in_width, out_width)
         self.lin = Linear(in_width, out_width, bias=False)
@@ -85,6 +98,8 @@ class GCNConv(Conv):
 class GCN2Conv(Conv):
     """Z = S ((1 - beta) I + beta W),  S = (1 - alpha) D^-1/2 (A + I) D^-1/2 X + alpha X_0  (arXiv:2007.02133)."""
 
+    sums: ClassVar[bool] = True
+
     def __init__(self, width: int, *, alpha: float, beta: float) -> None:
         super().__init__(width, width)
         self.alpha, self.beta = alpha, beta
@@ -98,6 +113,8 @@ class GCN2Conv(Conv):
 
 class SAGEConv(Conv):
     """Z = X W_self + b + mean_{j -> i} X_j W_neigh  (Hamilton et al., arXiv:1706.02216)."""
+
+    sums: ClassVar[bool] = True
 
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__(in_width, out_width)
@@ -119,6 +136,8 @@ class GINConv(Conv):
     The MLP has `inner` columns, and a layer norm between its two maps: sums over many neighbours are large, and without
     the norm a layer may die at the first step. The sum commutes with the first linear map, which may come first.
     """
+
+    sums: ClassVar[bool] = True
 
     def __init__(self, in_width: int, out_width: int, *, inner: int) -> None:
         super().__init__(in_width, out_width)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fullgraph.cached import cached_property
 from fullgraph.nn.conv import Conv
 from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.nn.linear import Linear
@@ -32,6 +33,12 @@ class Block(nn.Module, ABC):
     @abstractmethod
     def forward(self, state: State, view: GraphView) -> State: ...
 
+    @cached_property
+    def sums(self) -> bool:
+        """Whether it reads rows of other nodes through convolutions that only sum them."""
+        convs = [part for part in self.modules() if isinstance(part, Conv)]
+        return bool(convs) and all(conv.sums for conv in convs)
+
     def row_map(self, step: int) -> RowMap:
         """The row map before the block's weights: rows cross before their activation."""
         p = self.dropout if self.training else 0.0
@@ -51,7 +58,7 @@ class Chain(nn.Module):
     checkpoint_layers = False  # keep only the state between blocks, and recompute the rest in the backward pass
 
     def forward(self, x: Features, view: WholeView) -> Tensor:
-        view.enter(training=self.training)
+        view.enter(training=self.training, rows=self.reading_rows())
         state: State = (x,)
         # the backward pass begins with the last block, so recomputing it would save no memory
         *others, last = self.blocks
@@ -71,6 +78,10 @@ class Chain(nn.Module):
         else:
             result = block(state, view)
         return result
+
+    def reading_rows(self) -> frozenset[int]:
+        """The layers that may read single rows of other nodes; the others only sum them."""
+        return frozenset(block.layer for block in self.blocks if not block.sums)
 
     def shapes(self) -> list[tuple[int, LayerShape, bool]]:
         """Each convolution's layer, its shape, and whether it reads the model's input."""

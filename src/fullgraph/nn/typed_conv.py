@@ -5,7 +5,7 @@ B bases.
 """
 
 from abc import abstractmethod
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,8 @@ class TypedConv(Conv):
 
 class MeanConv(TypedConv):
     """Z_i = own(x_i) + sum over relations r of W_r mean_{j -> i in r} x_j."""
+
+    sums: ClassVar[bool] = True
 
     @abstractmethod
     def relation_weights(self) -> Tensor:

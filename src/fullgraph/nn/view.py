@@ -217,8 +217,11 @@ class TypedView(GraphView, Protocol):
 class WholeView(GraphView, Protocol):
     """A view of all rows, for a whole model."""
 
-    def enter(self, *, training: bool) -> None:
-        """Begin a forward pass of a model in that mode; refuse one that would be silently wrong."""
+    def enter(self, *, training: bool, rows: frozenset[int] = frozenset()) -> None:
+        """Begin a forward pass of a model in that mode; refuse one that would be silently wrong.
+
+        rows: the layers that read single rows, so that no sums of rows may cross for them.
+        """
         ...
 
     def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

@@ -154,8 +154,9 @@ def _of_piece(module: nn.Module, piece: Piece, tables: Mapping[str, str]) -> nn.
         Tables(module, held)
         sizes = {of.total: len(of.ids) for of in held.values()}
         for part in module.modules():
+            library = type(part).__module__.startswith(("torch.", "torch_geometric."))  # its widths may equal a count
             for name, value in list(vars(part).items()):
-                if type(value) is int and value in sizes:
+                if type(value) is int and value in sizes and (not library or name == "num_embeddings"):
                     setattr(part, name, sizes[value])
     return module
 
@@ -262,7 +263,7 @@ def _over_ranks(
         def over_ranks(total: Tensor) -> Tensor:
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()
 
-        read = graph.rows.masks["train"] if trained else None
+        read = view.target.graph.rows.masks["train"] if trained else None
         ids = piece.targets(mine.ids)
         seen = _trained(on_rows.module, ids, run, over_ranks, tables, read, records=not piece.target)
         keeps = kept_rows(on_rows.module) or first_change(states[0], states[-1])

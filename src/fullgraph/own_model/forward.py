@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
@@ -28,6 +29,7 @@ from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.place import in_users_code, refuse, refused
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
+from fullgraph.placement.holding.adjacency import Matrices
 from fullgraph.plan import Route
 from fullgraph.transport import Transport
 
@@ -59,7 +61,42 @@ class Counts:
     draws: int = 0  # dropout calls
     shared: int = 0  # values received from other ranks
     reads: int = 0  # readings of neighbours' rows
+    beside: frozenset[int] = frozenset()  # the newest layers, if none of them reads the output of another
+    stage: int = 0  # readings before the newest layer, and before those beside it
+    others: int = 0  # readings when the newest layer began, those of layers beside it included
     before_sum: int = 0  # of these, readings before the last sum over rows
+
+
+class Sent:
+    """Rows that peers read, sent once for all layers that read them."""
+
+    def __init__(self, x: Tensor, rows: Tensor, dim: int, own_nD: Tensor, halo: Callable[[], Tensor]) -> None:
+        """x: held, so that no other tensor gets its address. rows: x with the rows first, in place of `dim`."""
+        self.x, self.own = x, own_nD
+        self._rows, self._dim, self._halo = rows, dim, halo
+
+    @cached_property
+    def halo(self) -> Tensor:
+        """The halo rows; waits for them."""
+        return self._halo()
+
+    @cached_property
+    def every(self) -> Tensor:
+        """Owned, then halo rows, in the dimension of x."""
+        every = torch.cat([self.own, self.halo]).view(-1, *self._rows.shape[1:])
+        return every.movedim(0, self._dim) if self._dim else every
+
+
+class Known(Sent):
+    """The features, which cross once in a run."""
+
+    def __init__(self, x: Tensor, view: PygView) -> None:
+        super().__init__(x, x, 0, x, lambda: self.every[view.num_owned :])
+        self._view = view
+
+    @cached_property
+    def every(self) -> Tensor:
+        return self._view.known_sources
 
 
 class Forward:
@@ -76,8 +113,10 @@ class Forward:
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
         # by number of nodes that a layer of PyG's received: the nodes; None: nodes of several types
         self.gave_nodes: dict[int, Space | None] = {}
-        # exchanged rows of the current layer
-        self._fetched: dict[tuple[int, int, int, str], tuple[Tensor, Tensor]] = {}
+        # of the current layer or group: rows that peers read, and rows of parts of the graph
+        self._sent: dict[tuple[int, int, int, str], Sent] = {}
+        self._read: set[tuple[int, int, int, str]] = set()  # of the rows that were sent, those that the layer has read
+        self._picked: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}  # values that a checkpointed part received
         self.keeping = self.replaying = False
         self.room: Callable[[], int] | None = None  # bytes for the messages of a layer; None: no limit
@@ -161,14 +200,22 @@ class Forward:
 
     # Layers
 
-    def enter(self, group: int | None = None) -> None:
-        """Begin a message-passing layer. Layers of a group that follow one another have one number and share rows."""
+    def enter(self, group: int | None = None, beside: int | None = None) -> None:
+        """Begin a message-passing layer. Layers of a group that follow one another have one number and share rows.
+
+        beside: the layer's number, if no layer of the group reads the output of another.
+        """
         counts = self.counts
         is_new = group is None or group != counts.group
         if is_new:
             counts.layers, counts.crossings, counts.group = counts.layers + 1, 0, group
         if not counts.inside and (is_new or self.keeping or self.replaying):
-            self._fetched = {}
+            self._sent, self._picked = {}, {}
+        if not counts.inside:
+            if is_new or beside is None or beside in counts.beside:
+                counts.stage, counts.beside = counts.reads, frozenset()
+            counts.beside |= {beside} if beside is not None else frozenset()
+            counts.others, counts.reads, self._read = counts.reads, counts.stage, set()
         counts.inside += 1
 
     def plan(self, x: Tensor, shape: LayerShape) -> LayerPlan:
@@ -176,9 +223,19 @@ class Forward:
         return self.view.plan(x, self.counts.layers - 1, shape)
 
     def leave(self) -> None:
-        self.counts.inside -= 1
+        counts = self.counts
+        counts.inside -= 1
+        if not counts.inside:
+            counts.reads = max(counts.reads, counts.others)
         if not self.counts.inside and (self.counts.group is None or self.keeping or self.replaying):
-            self._fetched = {}
+            self._sent, self._picked = {}, {}
+
+    def keep(self, x: Tensor, part: PygView, make: Callable[[], Tensor]) -> Tensor:
+        """The rows of x that a part of the graph has; layers of a group that read the same rows share them."""
+        key = id(x), x._version, id(part)
+        if key not in self._picked:
+            self._picked[key] = x, make()
+        return self._picked[key][1]
 
     # Rows of neighbours
 
@@ -197,19 +254,31 @@ class Forward:
 
     def sources(self, x: Tensor, dim: int = 0, view: PygView | None = None) -> Tensor:
         """Owned, then halo rows; rows that a layer reads twice cross once. view: of the nodes, if not of all."""
-        view = self.view if view is None else view
+        sent = self._send(x, dim, self.view.sources if view is None else view)
+        with torch._C.DisableTorchFunction():
+            return sent.every
+
+    def _send(self, x: Tensor, dim: int, view: PygView) -> "Sent":
+        """Send the rows that peers read, unless a layer of this group has sent them."""
         key = id(x), x._version, dim, view.kind
-        before, fetched = self._fetched.get(key, (None, x))
-        if before is not None:
-            return fetched
-        self._not_in_chunk("rows of neighbours")
-        self.counts.reads += 1
+        if key not in self._sent:
+            self._not_in_chunk("rows of neighbours")
+        if key not in self._read or not self.counts.inside:
+            self._read.add(key)
+            self.counts.reads += 1
+        if key in self._sent:
+            return self._sent[key]
         self._check_owned(x, dim, view)
+        self._guard()
         with torch._C.DisableTorchFunction():  # our own code, whose calls need no checks
-            fetched = self._crossed(x, view) if not dim else self._crossed(x.movedim(dim, 0), view).movedim(0, dim)
+            rows = x.movedim(dim, 0) if dim else x
+            if rows is view.features:
+                sent: Sent = Known(x, view)
+            else:
+                sent = Sent(x, rows, dim, *self._post(rows.reshape(view.num_owned, prod(rows.shape[1:])), view))
         if self.counts.inside:
-            self._fetched[key] = x, fetched
-        return fetched
+            self._sent[key] = sent
+        return sent
 
     def _check_owned(self, x: Tensor, dim: int, view: PygView) -> None:
         """Refuse a table of neighbours that is not made of rows of nodes."""
@@ -231,31 +300,23 @@ class Forward:
         owned = rows is not None and rows.dim == dim and rows.space.is_like(nodes)
         return owned or not self.guard.checks
 
-    def _crossed(self, rows: Tensor, view: PygView) -> Tensor:
-        n = view.num_owned
-        self._guard()
-        if rows is view.features:
-            return view.known_sources
-        own_nD, halo = self._post(rows.reshape(n, prod(rows.shape[1:])), view)
-        return torch.cat([own_nD, halo()]).view(-1, *rows.shape[1:])
-
     def aggregate(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
         """A @ x over all in-neighbours, with our own kernel."""
-        self._check_owned(x_nD, 0, self.view)
-        self._guard()
-        self.counts.reads += 1
-        with torch._C.DisableTorchFunction():
-            return self.as_nodes(self._product(x_nD, aggregation, weighted))
-
-    def _product(self, x_nD: Tensor, aggregation: str, weighted: bool) -> Tensor:
-        """The product; the part with owned rows overlaps the exchange."""
         view = self.view
-        if x_nD is view.features:
-            return view.known_aggregate(aggregation, weighted=weighted)
-        matrices = view.matrices(aggregation, weighted=weighted)
-        own_nD, halo = self._post(x_nD, view)
-        inner = spmm(matrices.inner, own_nD)
-        return spmm(matrices.outer, halo(), inner)
+        with torch._C.DisableTorchFunction():
+            matrices = None if x_nD is view.features else view.matrices(aggregation, weighted=weighted)
+        if matrices is not None:
+            return self.as_nodes(self.product(x_nD, matrices))
+        self._send(x_nD, 0, view.sources)  # known, so nothing crosses
+        with torch._C.DisableTorchFunction():
+            return self.as_nodes(view.known_aggregate(aggregation, weighted=weighted))
+
+    def product(self, x_nD: Tensor, matrices: Matrices) -> Tensor:
+        """M @ x over owned and halo rows."""
+        sent = self._send(x_nD, 0, self.view.sources)
+        with torch._C.DisableTorchFunction():
+            inner = spmm(matrices.inner, sent.own)  # overlaps the exchange
+            return spmm(matrices.outer, sent.halo, inner)
 
     def _post(self, x_nD: Tensor, view: PygView) -> tuple[Tensor, Callable[[], Tensor]]:
         """Send the rows that peers read; return x, and a function that waits for the halo rows."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from fullgraph.own_model.live import LiveRows, Readings
 from fullgraph.own_model.on_rows import OnRows, Returned
 from fullgraph.own_model.prepare import is_message_passing, num_layers, unwrapped
 from fullgraph.own_model.pyg_view import PygView
+from fullgraph.own_model.remembered import PassedChecks
 from fullgraph.own_model.tables import Tables
 from fullgraph.own_model.typed.forms import learned_types, takes_dicts
 from fullgraph.own_model.typed.views import TypedView
@@ -111,6 +113,8 @@ class Distributed(nn.Module):
         self.on_rows = OnRows(model, seed=seed, checks=check, chunks=chunks, fields=shard.facts.field_names)
         self.module = self.on_rows.module
         self.transport, self.check = shard.transport, check
+        self.passed: PassedChecks | None = None  # where a run remembers models that have passed the self-check
+        self.phase: Callable[[str], AbstractContextManager[object]] = nullcontext  # displays a long operation
         self.wires = wire or wires_of(strategy, epochs=epochs, layers=num_layers(self.module))
         layout = strategy.layout()
         shard.eval_clock.tick()  # gives the messages of several models different names
@@ -161,7 +165,8 @@ class Distributed(nn.Module):
         if self.isolated and view is self.train_view and isinstance(edge_index, VALUES):
             args, kwargs = self._inner_arcs(args, kwargs)
         if self.check:
-            self._check_once(view, x, args, kwargs)
+            with self.phase("checking the model on a small piece of the graph"):
+                self._check_once(view, x, args, kwargs)
         if view is self.train_view:
             if self._trims:
                 self._trims = False
@@ -289,14 +294,19 @@ class Distributed(nn.Module):
         step = self.given.eval_clock.step
         counts = gather_rows(torch.tensor([view.num_owned]), self.transport, Key("setup/self-check rows", step))
         if self.transport.rank == int(counts.argmax()):
-            try:
+            live = self._trims and view is self.train_view
+
+            def checked() -> str:
                 away = self.transport.away("checking the model on a small piece of the graph")
                 with torch.enable_grad(), away, own_code(written):
                     readings, why = self_check(
-                        written, view, x, (args, kwargs), seed=self.on_rows.seed, tables=self.tables.kinds,
-                        live=self._trims and view is self.train_view,
-                    )  # fmt: skip
-                found = json.dumps([True, why, readings.total, readings.before_sum])
+                        written, view, x, (args, kwargs), seed=self.on_rows.seed, tables=self.tables.kinds, live=live
+                    )
+                return json.dumps([True, why, readings.total, readings.before_sum])
+
+            try:
+                facts = {"rank": self.transport.rank, "live": live, "in training": view is self.train_view}
+                found = self.passed.report(checked, **facts) if self.passed else checked()
             except InputError as error:
                 found = json.dumps([False, str(error), getattr(error, "trace", "")])
         letters = torch.tensor(list(found.encode()), dtype=torch.uint8)
@@ -309,7 +319,7 @@ class Distributed(nn.Module):
 
     def trim(self) -> None:
         """Let layers compute only live rows in training: the loss reads logits of training nodes, and nothing else."""
-        self._trims = not self.given.facts.types
+        self._trims = True
 
     def _trim(self, readings: Readings, why: str) -> None:
         self._trims, total, before = False, readings.total, readings.before_sum

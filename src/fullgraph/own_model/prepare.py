@@ -16,6 +16,7 @@ from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.backward import SHARE
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
+from fullgraph.own_model.typed.forms import is_from_to_hetero, is_hetero_conv
 from fullgraph.own_model.typed.pyg_parts import use_ours
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
@@ -62,6 +63,7 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
     """
     module = unwrapped(module)
     _check_weights(module)
+    beside = _side_by_side(module)
     groups = {id(part): n if len(group) > 1 else None for n, group in enumerate(layers_of(module)) for part in group}
     for name, part in module.named_modules():
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
@@ -74,7 +76,7 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache filled in training would be read in evaluation
         if is_message_passing(part):
-            _number(part, groups[id(part)])
+            _number(part, groups[id(part)], id(part) if id(part) in beside else None)
             if getattr(part, "flow", "") == "source_to_target":
                 if chunks is not None:
                     run_in_chunks(part, label, chunks)
@@ -134,12 +136,31 @@ def num_layers(module: nn.Module) -> int:
     return max(1, len(layers_of(module)))
 
 
-def _number(part: Any, group: int | None) -> None:
+def _side_by_side(module: nn.Module) -> set[int]:
+    """The ids of layers that PyG calls on the same rows, one for each relation: those of a HeteroConv, and the copies
+    that to_hetero makes of a layer.
+    """
+    found = set[int]()
+    for part in module.modules():
+        if is_hetero_conv(part):
+            part.register_forward_pre_hook(_begin_group)
+        if is_hetero_conv(part) or is_from_to_hetero(part):
+            of_relations = [one for one in part.modules() if isinstance(one, nn.ModuleDict)]
+            found |= {id(layer) for one in of_relations for layer in one.children()}
+    return found
+
+
+def _begin_group(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.counts.group = None
+
+
+def _number(part: Any, group: int | None, beside: int | None) -> None:
     """Tell the forward pass when a layer begins and ends. group: of the layers of an nn.ModuleDict."""
 
     def enter(*_: Any) -> None:
         if (forward := running.get()) is not None:
-            forward.enter(group)
+            forward.enter(group, beside)
 
     part.register_forward_pre_hook(enter)
     part.register_forward_hook(_leave)

@@ -54,6 +54,20 @@ class PygView(RankView):
         """The rows that the loss reads."""
         return self
 
+    @property
+    def sources(self) -> "PygView":
+        """The view of the rows that edges come from, which exchanges them."""
+        return self
+
+    @property
+    def targets(self) -> "PygView":
+        """The view of the rows that edges end in."""
+        return self
+
+    def over(self, edges: Space) -> "PygView | None":
+        """The view for a layer over these edges; None if they are not the graph's, or not of one relation."""
+        return self if edges is self.edges else None
+
     def check_rows(self, x: Any, rows: str) -> None:
         """Refuse an input with other rows than these."""
         size = len(x)
@@ -143,7 +157,7 @@ class PygView(RankView):
         """The arcs into owned rows; columns are owned, then halo rows."""
         arcs = self.graph.arcs
         with torch._C.DisableTorchFunction():  # a layer may need it before its trusted calls begin
-            pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
+            pattern = Structure(arcs.indptr, arcs.indices, arcs.owned_columns + arcs.num_halo)
         return pattern.paired(pattern, None) if arcs.undirected and not arcs.num_halo else pattern
 
     def once(self, name: str, make: Callable[[], T]) -> T:
@@ -192,7 +206,8 @@ class PygView(RankView):
 
     def _matrices(self, arcs: Arcs, aggregation: str, name: str) -> Matrices:
         def of_halo(values: Tensor) -> Tensor:
-            return halo_of(self.graph.rows.route, values, self.transport, f"setup/{self.name} {name} degrees")
+            key = f"setup/{self.name} {name}{self.kind and f' of {self.kind}'} degrees"
+            return halo_of(self.sources.graph.rows.route, values, self.transport, key)
 
         return build(arcs, aggregation, of_halo, self.features.dtype)
 
@@ -203,7 +218,7 @@ class PygView(RankView):
             matrices = self.matrices(aggregation, weighted=weighted)
             with torch.no_grad():
                 inner = spmm(matrices.inner, self.features)
-                return spmm(matrices.outer, self.known_sources[self.num_owned :], inner)
+                return spmm(matrices.outer, self.known_sources[self.sources.num_owned :], inner)
 
         return self.once(f"inputs {aggregation} {weighted}", product)
 

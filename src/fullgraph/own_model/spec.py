@@ -9,9 +9,10 @@ The graph determines the widths of input and output, whichever of these names th
 """
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -27,6 +28,7 @@ from fullgraph.own_model.inputs import Takes
 from fullgraph.own_model.lazy import fill_lazy, two_nodes
 from fullgraph.own_model.module import Distributed, distribute
 from fullgraph.own_model.prepare import num_layers
+from fullgraph.own_model.remembered import PassedChecks
 from fullgraph.own_model.tables import has_table
 from fullgraph.own_model.typed.arguments import NUMBERS, TYPES, arguments, asks_for_types, complete, one_type
 from fullgraph.own_model.typed.forms import BY_TYPE, takes_dicts, takes_only_types
@@ -138,12 +140,26 @@ class OwnModel(Value):
             return nn.Identity()
 
     def check_types(self, facts: GraphFacts, out_width: int, *, of_pairs: bool) -> None:
-        """Refuse a model that does not fit a typed graph. of_pairs: the task reads rows of two types."""
+        """Refuse a model that does not fit the graph's types. of_pairs: the task reads rows of two types."""
+        if not facts.types:
+            self._check_one_type(facts, out_width)
+            return
         if takes_dicts(self.outline(facts.features, out_width, facts)) and of_pairs:
             raise InputError(
                 f"{self.name} returns rows of one type, and link prediction on {facts.name} reads those of two: use a "
                 "model of ours, or one over the nodes of all types that takes edge_type (docs/typed.md)"
             )
+
+    def _check_one_type(self, facts: GraphFacts, out_width: int) -> None:
+        names, _ = arguments_of(type(self).module)
+        for name in NUMBERS:
+            if name in names and names[name].default is inspect.Parameter.empty and getattr(self, name) is None:
+                raise InputError(
+                    f"{facts.name} has one node type and one relation, and {self.name} takes {name}: give it with "
+                    f"-m {name}=NUMBER, or give a typed graph (docs/typed.md)"
+                )
+        if asks_for_types(names) or takes_only_types(self.outline(facts.features, out_width)):
+            raise self._for_typed(facts)
 
     def _for_typed(self, facts: GraphFacts) -> InputError:
         return InputError(
@@ -158,10 +174,12 @@ class OwnModel(Value):
 
     def distributed(
         self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int, check: bool = True,
-        message_memory: str = "auto",
+        message_memory: str = "auto", about: Mapping[str, Any] = MappingProxyType({}),
     ) -> Distributed:  # fmt: skip
-        """The module on this rank's rows."""
-        return distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check, message_memory=message_memory)
+        """The module on this rank's rows. about: the run and its graph, which the self-check depends on."""
+        found = distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check, message_memory=message_memory)
+        found.passed = PassedChecks(about) if about else None
+        return found
 
 
 def as_model(kind: Any) -> Any:

@@ -72,6 +72,11 @@ class Partitioner(Protocol):
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment: ...
 
 
+def needs_structure(partitioner: Partitioner) -> bool:
+    """Whether a partitioner of the package copies all arcs in its own form; those that stream need memory for nodes."""
+    return bool(getattr(partitioner, "needs_structure", False))
+
+
 class Balanced(Value):
     """A partitioner that balances  sum of a + b * degree  over parts; `search` finds the parts where arcs matter.
 

@@ -20,7 +20,7 @@ from fullgraph.data.arrays import Array, at_once
 from fullgraph.graph_types import EDGE_TYPE
 from fullgraph.partition.base import Assignment
 from fullgraph.partition.cut import held_arcs
-from fullgraph.partition.layout import lay_out
+from fullgraph.partition.layout import Layout, halo_rows, lay_out
 from fullgraph.partition.manifest import read_manifest
 from fullgraph.partition.part import EDGE_FIELD
 from fullgraph.partition.store import open_part
@@ -76,14 +76,50 @@ def count_cover(rows: Array, columns: Array, counts: tuple[int, ...], *, exact_e
 
 def covered_rows(graph: Graph, assignment: Assignment, *, exact_edges: int = EXACT_EDGES) -> tuple[int, ...]:
     """The rows and sums that each part reads, if a layer only sums rows; sums are by relation in a typed graph."""
-    layout = lay_out(graph, assignment)
+    by_owner = _covered(graph, lay_out(graph, assignment), exact_edges)
+    return tuple(int(rows.sum()) for rows in by_owner)
 
-    def of_part(rank: int) -> int:
+
+@dataclass(frozen=True, slots=True)
+class HostCounts:
+    """Rows of one exchange between hosts, and rows and sums if a layer only sums rows.
+
+    alone: every rank asks for its own rows. Else a row crosses once per host, and sums have terms of all its ranks.
+    """
+
+    hosts: int
+    rows_alone: int
+    covered_alone: int
+    rows: int
+    covered: int
+
+
+def count_between_hosts(graph: Graph, assignment: Assignment, ranks_per_host: int) -> HostCounts:
+    """Count what crosses between hosts of consecutive ranks."""
+    layout, ranks = lay_out(graph, assignment), np.arange(assignment.parts)
+    host = ranks // ranks_per_host
+    between = host[:, None] != host
+    by_host = Assignment(
+        part=host[assignment.part].astype(np.int32), parts=int(host[-1]) + 1, method=assignment.method, seed=0
+    )
+    return HostCounts(
+        hosts=by_host.parts,
+        rows_alone=int(layout.recv_counts[between].sum()),
+        covered_alone=int(np.stack(_covered(graph, layout, EXACT_EDGES))[between].sum()),
+        rows=halo_rows(graph, by_host),
+        covered=sum(covered_rows(graph, by_host)),
+    )
+
+
+def _covered(graph: Graph, layout: Layout, exact_edges: int) -> list[Array]:
+    """By part: rows and sums by owner."""
+
+    def of_part(rank: int) -> Array:
         degree = np.diff(graph.indptr)[layout.owned[rank]]
         arcs = held_arcs(graph, layout, rank, int(degree.sum()))
         return _rows_of(degree, arcs["indices"], arcs.get(KIND), tuple(layout.recv_counts[rank].tolist()), exact_edges)
 
-    return tuple(at_once(of_part, range(layout.parts)))
+    return list(at_once(of_part, range(layout.parts)))
 
 
 def covered_rows_in(folder: str | Path) -> tuple[int, ...]:
@@ -92,21 +128,22 @@ def covered_rows_in(folder: str | Path) -> tuple[int, ...]:
     def of_part(rank: int) -> int:
         part = open_part(folder, rank, verify=False)
         kinds = part.edge_fields.get(EDGE_TYPE)
-        return _rows_of(
+        rows = _rows_of(
             np.diff(part.indptr.numpy()), part.indices.numpy(), None if kinds is None else kinds.numpy(),
             part.recv_counts, EXACT_EDGES,
         )  # fmt: skip
+        return int(rows.sum())
 
     return tuple(map(of_part, range(read_manifest(folder).parts)))
 
 
-def _rows_of(degree: Array, indices: Array, kinds: Array | None, counts: tuple[int, ...], exact_edges: int) -> int:
+def _rows_of(degree: Array, indices: Array, kinds: Array | None, counts: tuple[int, ...], exact_edges: int) -> Array:
     n = len(degree)
     outer = indices >= n
     rows = np.repeat(np.arange(n), degree)[outer]
     if kinds is not None:
         rows = rows + n * kinds[outer].astype(np.int64)
-    return int(count_cover(rows, indices[outer] - n, counts, exact_edges=exact_edges).rows.sum())
+    return count_cover(rows, indices[outer] - n, counts, exact_edges=exact_edges).rows
 
 
 def _columns(edges: sp.csr_array, exact_edges: int) -> Array:

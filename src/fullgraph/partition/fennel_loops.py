@@ -33,18 +33,22 @@ def add_weights(indptr: Array, kind: Array, a: Array, b: Array, part: Array, loa
 
 @_jit
 def place(
-    indptr: Array, indices: Array, first: int, last: int, kind: Array, a: Array, b: Array, part: Array, load: Array,
-    cap: Array, price: Array, everyone: bool, count: Array, vote: Array, votes: Array, light: Array,
-) -> int:  # fmt: skip
-    """Move each row to the part with the best  count[p] - price * w * sqrt(load[p]);  return how many moved.
+    indptr: Array, indices: Array, first: int, last: int, home: tuple[int, int], kind: Array, a: Array, b: Array,
+    part: Array, seen: Array, load: Array, cap: Array, price: Array, everyone: bool, count: Array, vote: Array,
+    votes: Array, light: Array, told: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Move each row to the part with the best  count[p] - price * w * sqrt(load[p]).
 
-    count[p]: neighbours in p. load [T, P], cap, price [T]: those of the row's type. Candidates are the row's part, its
+    count[p]: neighbours in p. load, cap [T, P], price [T]: those of the row's type. Candidates are the row's part, its
     neighbours' parts and a light part, if the row fits under `cap`. If it fits nowhere, it goes to the lightest part.
     If `everyone` is False, the row gets no part, and the light part is not a candidate.
 
-    light [T, 2]: a part with little load, and the part to compare it with next; both are kept between calls.
+    home: the nodes of this lane, whose parts are those of now; those of other nodes are `seen`. light [T, 2]: a part
+    with little load, and the part to compare it with next; both are kept between calls. told [2, arcs]: receives votes
+    for nodes of other lanes. Return how many rows moved, and how many votes were told.
     """
-    moved = 0
+    moved = num_told = 0
+    begin, end = home
     for i in range(first, last):
         low, high, own = indptr[i], indptr[i + 1], part[i]
         t = kind[i] if kind.size else 0
@@ -55,39 +59,43 @@ def place(
         if load[t, light[t, 1]] < load[t, light[t, 0]]:
             light[t, 0] = light[t, 1]
 
-        room, rate = cap[t] - w, price[t] * w
+        rate = price[t] * w
         majority = vote[i] if votes.size and votes[i] > 0 else -1
         for e in range(low, high):
             j = indices[e]
-            if j != i and part[j] >= 0 and (e == low or j != indices[e - 1]):  # rows are sorted: duplicates count once
-                count[part[j]] += 1
+            p = part[j] if begin <= j < end else seen[j]
+            if j != i and p >= 0 and (e == low or j != indices[e - 1]):  # rows are sorted: duplicates count once
+                count[p] += 1
         if majority >= 0:
             count[majority] += votes[i]
 
-        best, score = _better(own, count[own], load[t, own], -1, -np.inf, room, rate)
-        best, score = _better(majority, count[majority], load[t, majority], best, score, room, rate)
+        best, score = _better(own, count[own], load[t, own], -1, -np.inf, cap[t, own] - w, rate)
+        best, score = _better(majority, count[majority], load[t, majority], best, score, cap[t, majority] - w, rate)
         for e in range(low, high):
-            p = part[indices[e]]
-            best, score = _better(p, count[p], load[t, p], best, score, room, rate)
+            j = indices[e]
+            p = part[j] if begin <= j < end else seen[j]
+            best, score = _better(p, count[p], load[t, p], best, score, cap[t, p] - w, rate)
         if everyone:
             p = light[t, 0]
-            best, score = _better(p, count[p], load[t, p], best, score, room, rate)
+            best, score = _better(p, count[p], load[t, p], best, score, cap[t, p] - w, rate)
             if best < 0:
                 best = int(np.argmin(load[t]))
 
         for e in range(low, high):
-            if part[indices[e]] >= 0:
-                count[part[indices[e]]] = 0
+            j = indices[e]
+            p = part[j] if begin <= j < end else seen[j]
+            if p >= 0:
+                count[p] = 0
         if votes.size:
             if majority >= 0:
                 count[majority] = 0
             votes[i] = 0
-            _tell(indices, low, high, i, best, vote, votes)
+            num_told = _tell(indices, low, high, i, best, home, vote, votes, told, num_told)
         part[i] = best
         if best >= 0:
             load[t, best] += w
         moved += best != own
-    return moved
+    return moved, num_told
 
 
 @_jit
@@ -101,18 +109,37 @@ def _better(p: int, neighbours: int, load: int, best: int, score: float, room: f
 
 
 @inlined
-def _tell(indices: Array, low: int, high: int, i: int, own: int, vote: Array, votes: Array) -> None:
+def _tell(indices: Array, low: int, high: int, i: int, own: int, home: tuple[int, int], vote: Array, votes: Array,
+          told: Array, num_told: int) -> int:  # fmt: skip
     """Row i, in part `own`, votes at each node that it reads; the majority is kept (Boyer and Moore 1981).
 
     In a directed graph, a row lists only the nodes that it reads. Votes give it the parts of the nodes that read it.
+    Votes for nodes of other lanes wait in `told`; return how many wait.
     """
     for e in range(low, high):
         j = indices[e]
         if own < 0 or j == i or (e > low and j == indices[e - 1]):
             continue
-        if votes[j] == 0:
-            vote[j] = own
-        votes[j] += 1 if vote[j] == own else -1
+        if home[0] <= j < home[1]:
+            if votes[j] == 0:
+                vote[j] = own
+            votes[j] += 1 if vote[j] == own else -1
+        else:
+            told[0, num_told] = j
+            told[1, num_told] = own
+            num_told += 1
+    return num_told
+
+
+@_jit
+def hear(told: Array, num_told: int, home: tuple[int, int], vote: Array, votes: Array) -> None:
+    """Count the votes that another lane told, for the nodes of this lane."""
+    for k in range(num_told):
+        j, p = told[0, k], told[1, k]
+        if home[0] <= j < home[1]:
+            if votes[j] == 0:
+                vote[j] = p
+            votes[j] += 1 if vote[j] == p else -1
 
 
 @_jit

@@ -188,7 +188,7 @@ def replaced_folder(folder: str | Path) -> Iterator[Path]:
     """
     final = Path(os.path.realpath(folder))
     try:
-        _check_free(final)
+        check_free(final)
         final.parent.mkdir(parents=True, exist_ok=True)
         sweep(final.parent)
         with whole_folder(final, beside_shards) as building:
@@ -215,7 +215,8 @@ def beside_shards(folder: Path) -> str:
     return f"{one_line(', '.join(others[:3]), 200)}, which does not belong to its shards" if others else ""
 
 
-def _check_free(final: Path) -> None:
+def check_free(final: Path) -> None:
+    """Refuse a folder that holds something other than shards."""
     if not os.path.lexists(final):
         return
     if not final.is_dir():

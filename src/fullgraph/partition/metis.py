@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +33,8 @@ class Metis(Balanced):
     objective: cut, volume (halo rows of the symmetrised graph), or auto: both, and the result with fewer halo rows.
     Above VOLUME_LIMIT = arcs x parts, auto runs cut only.
     """
+
+    needs_structure: ClassVar = True
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "auto"
     node_weight: Weight | None = None

@@ -27,6 +27,7 @@ class Multilevel(Balanced):
     """A partitioner of an optional package, which has its own presets and threads."""
 
     package: ClassVar[str]
+    needs_structure: ClassVar = True
 
     preset: str = ""
     threads: Threads = 0

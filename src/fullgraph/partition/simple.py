@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,6 +48,8 @@ class Banded(Value):
     In a banded matrix, a run's rows read only the run and the two runs next to it. Parts named in `empty`, such as
     0,2, get no share.
     """
+
+    needs_structure: ClassVar = True
 
     blocks: Annotated[int, Range(1, 2**31)] = 1
     empty: tuple[int, ...] = ()

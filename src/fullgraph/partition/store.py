@@ -6,7 +6,6 @@ Legend: n owned rows, F features.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import FeatureScaler, Graph, Names, fit_features
-from fullgraph.data.arrays import Array, FeatureMatrix, at_once
+from fullgraph.data.arrays import Array, FeatureMatrix, Tally, at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
 from fullgraph.partition.base import Assignment
@@ -29,19 +28,6 @@ BLOCK_ROWS = 1 << 16
 BLOCK_ENTRIES = 1 << 22
 
 Files = dict[str, FileFact]
-
-
-class _Done:
-    """Counts the rows of features and the parts without features that several threads have written."""
-
-    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
-        self.progress, self.total, self.count = progress, total, 0
-        self._lock = threading.Lock()
-
-    def more(self, count: int) -> None:
-        with self._lock:
-            self.count += count
-            self.progress(self.count, self.total)
 
 
 def write_parts(
@@ -65,7 +51,7 @@ def write_parts(
         for rank in range(assignment.parts):
             (building / f"part-{rank}").mkdir()
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
-        done = _Done(progress, graph.num_nodes + assignment.parts)
+        done = Tally(progress, graph.num_nodes + assignment.parts)
         features_done = pool.submit(stream, building, graph, assignment, layout, scaler, done)
         for name, array in _of_all_parts(graph, assignment, scaler).items():
             files[f"{name}.npy"] = npy.save(building / f"{name}.npy", array)
@@ -95,6 +81,12 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
     if not 0 <= rank < manifest.parts:
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
+    arrays = read_arrays(folder, manifest, rank, verify=verify)
+    return assemble(arrays, rank, manifest, split, Path(folder) / f"part-{rank}")
+
+
+def read_arrays(folder: str | Path, manifest: Manifest, rank: int, *, verify: bool = True) -> dict[str, Array]:
+    """Memory-map all arrays of a part."""
     names = array_names(manifest.graph)
     names = (*names, "position") if _file(rank, "position") in manifest.files else names
 
@@ -105,8 +97,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
         npy.check(Path(folder) / file, manifest.files[file], content=verify)
         return npy.open_mapped(Path(folder) / file)
 
-    arrays = dict(zip(names, at_once(one, names), strict=True))
-    return assemble(arrays, rank, manifest, split, Path(folder) / f"part-{rank}")
+    return dict(zip(names, at_once(one, names), strict=True))
 
 
 def read_assignment(folder: str | Path) -> Assignment:
@@ -204,7 +195,7 @@ def _stream_arcs(building: Path, graph: Graph, layout: Layout, rank: int, count:
 
 
 def _stream_dense(
-    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: _Done
+    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: Tally
 ) -> Files:
     width = graph.num_features
     dtype = scaler.apply(graph.x[:0]).dtype
@@ -219,7 +210,7 @@ def _stream_dense(
 
 
 def _stream_sparse(
-    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: _Done
+    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: Tally
 ) -> Files:
     files: Files = {}
     out = {}

@@ -176,5 +176,6 @@ class Views(NamedTuple):
 
     def shard(self, train: RankView, executor: Executor, facts: GraphFacts) -> Shard:
         """A shard of this training view and executor; evaluation uses the whole graph with exact messages."""
-        full = self.full.opened("eval", Wire(), Clock(), Rules(whole_rows=train.rules.whole_rows))
+        rules = Rules(whole_rows=train.rules.whole_rows, cover=train.rules.cover)
+        full = self.full.opened("eval", Wire(), Clock(), rules)
         return Shard(train, full, executor, full.transport, facts)

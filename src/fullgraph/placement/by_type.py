@@ -102,7 +102,7 @@ def by_type(union: RankGraph, types: GraphTypes) -> ByType:
     for number, fact in enumerate(types.relations):
         name = fact.source, fact.name, fact.target
         edges[name] = (union.arcs.fields[EDGE_TYPE] == number).nonzero()[:, 0]
-        arcs[name] = _relation(union, edges[name], number_c, nodes[fact.target], len(halo[fact.source]))
+        arcs[name] = _relation(union, edges[name], number_c, nodes[fact.source], nodes[fact.target])
     return ByType(RankGraph(nodes=nodes, edges=arcs), types, rows, halo, edges)
 
 
@@ -118,13 +118,14 @@ def _route(route: HaloRoute, of_n: Tensor, of_h: Tensor) -> HaloRoute:
     )
 
 
-def _relation(union: RankGraph, edges_a: Tensor, number_c: Tensor, targets: NodeRows, num_halo: int) -> Arcs:
+def _relation(union: RankGraph, edges_a: Tensor, number_c: Tensor, sources: NodeRows, targets: NodeRows) -> Arcs:
     arcs = union.arcs
     into_a = number_c[arcs.targets()[edges_a]]  # ascending, as the union's rows are sorted by type
     counts = torch.bincount(into_a, minlength=len(targets.ids))
     picked = {name: values[edges_a] for name, values in arcs.fields.items() if name != EDGE_TYPE}
     return replace(
-        arcs, indptr=indptr_of(counts), indices=number_c[arcs.indices[edges_a].long()], num_halo=num_halo,
+        arcs, indptr=indptr_of(counts), indices=number_c[arcs.indices[edges_a].long()],
+        num_halo=len(sources.halo_ids), num_sources=len(sources.ids),
         fields=picked, weight=None if arcs.weight is None else arcs.weight[edges_a], undirected=False,
         attr=None if arcs.attr is None else arcs.attr[edges_a],
     )  # fmt: skip

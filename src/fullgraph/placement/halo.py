@@ -8,11 +8,11 @@ from torch import Tensor
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Clock, Wire
-from fullgraph.plan import HaloRoute
+from fullgraph.plan import HaloRoute, Route
 from fullgraph.transport import Key, Transport, gather_rows
 
 
-def halo_of(route: HaloRoute, values: Tensor, transport: Transport, name: str) -> Tensor:
+def halo_of(route: Route, values: Tensor, transport: Transport, name: str) -> Tensor:
     """Fetch values of halo rows from the ranks that own them."""
     channel = Wire().build(name=name, route=route, transport=transport, clock=Clock())
     with torch.no_grad():

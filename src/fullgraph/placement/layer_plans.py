@@ -33,9 +33,12 @@ class Rules:
     keep_halo: bool = True
     cover: bool = False
 
-    def covers(self, *, attends: bool, drops: bool, late: bool) -> bool:
-        """Whether a layer sends sums. They are made after the dropout, and late rows get it when they are read."""
-        return self.cover and not attends and not (drops and late)
+    def covers(self, *, reads: bool, drops: bool, late: bool) -> bool:
+        """Whether a layer sends sums; not if it reads single rows.
+
+        Sums are made after the dropout, and late rows get it when they are read.
+        """
+        return self.cover and not reads and not (drops and late)
 
     @property
     def dense_input(self) -> bool:

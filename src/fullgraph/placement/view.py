@@ -4,14 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, Clock, Held, Sides, Wire, Wires
+from fullgraph.exchange import Channel, Clock, Held, HostChannel, Sides, Wire, Wires
 from fullgraph.exchange.inbox import check_begun
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
@@ -20,9 +20,10 @@ from fullgraph.placement.holding.live import Live
 from fullgraph.placement.known import Known, KnownHalo, with_first
 from fullgraph.placement.layer_plans import Rules, plan_layers
 from fullgraph.placement.rank_graph import SPLITS, RankGraph
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Hosts, Key, Transport
 
 Tensors = dict[str, Tensor]
+C = TypeVar("C", bound=Channel | HostChannel)
 EXACT = Rules()
 COLUMNS = 32  # columns of input rows on the host that are aggregated at once
 ROWS = 1 << 17  # rows that are copied to the device at once for that
@@ -45,14 +46,14 @@ class Reduce(torch.autograd.Function):
 class Channels:
     """Channels by name, each made at its first use."""
 
-    _channels: dict[str, Channel] = field(default_factory=dict, init=False)
+    _channels: dict[str, Channel | HostChannel] = field(default_factory=dict, init=False)
     _loaded: dict[str, Tensors] = field(default_factory=dict, init=False)  # for channels that do not exist yet
 
-    def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
+    def channel(self, name: str, make: Callable[[], C]) -> C:
         if name not in self._channels:
             self._channels[name] = make()
             self._channels[name].load_state(self._loaded.pop(name, {}))
-        return self._channels[name]
+        return cast("C", self._channels[name])
 
     def held(self) -> Held:
         states: dict[str, Held] = {name: dict(state) for name, state in self._loaded.items()}
@@ -85,6 +86,7 @@ class RankView(Channels):
     known: Known | KnownHalo | None = None
     live: Mapping[int, int] = field(default_factory=dict)  # rows of this rank, by layer that does not compute all
     computed: Mapping[int, int] = field(default_factory=dict)  # rows of all ranks, by layer that does not compute all
+    hosts: Hosts | None = None  # if halo rows cross by host (plan/by_host.py)
     name: str = ""  # the prefix of its channels' names
     wires: Wires = field(default_factory=Wire)
     clock: Clock = field(default_factory=Clock)
@@ -155,7 +157,7 @@ class RankView(Channels):
         total: Tensor = Reduce.apply(x, self.transport, f"norm/{self.name} {self._sums}", self.clock)  # type: ignore[no-untyped-call]
         return total
 
-    def enter(self, *, training: bool) -> None:
+    def enter(self, *, training: bool, rows: frozenset[int] = frozenset()) -> None:
         raise InputError(
             "this shard was opened for fg.distribute; for one of our models give its aggregation: "
             "fg.open_shard(..., aggregation='gcn', 'mean', 'sum' or 'attention')"
@@ -207,6 +209,7 @@ class ChannelView(RankView, ModelView):
     """A graph whose rows are distributed over ranks, as a model sees it."""
 
     attends: bool
+    rows_of: frozenset[int] = field(default=frozenset(), init=False)  # layers that read single rows
     _entered: int = field(default=-1, init=False)  # the step of the last forward pass
     _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
 
@@ -218,7 +221,7 @@ class ChannelView(RankView, ModelView):
     def _graded(self) -> dict[int | None, Sides]:
         """The grades of rows by layer, for wires that need them; under None, the grades of all rows."""
 
-    def enter(self, *, training: bool) -> None:
+    def enter(self, *, training: bool, rows: frozenset[int] = frozenset()) -> None:
         """Training has one forward pass per step, in training mode; each evaluation is its own step."""
         clock = self.clock
         if clock.use != "rows":
@@ -231,7 +234,7 @@ class ChannelView(RankView, ModelView):
                     "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), "
                     "or model.train() to train"
                 )
-        self._entered = clock.step
+        self._entered, self.rows_of = clock.step, rows
 
     def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
         """The plans of a model's layers."""
@@ -251,7 +254,8 @@ class ChannelView(RankView, ModelView):
         return replace(self, graph=self.graph.with_rows(x=x), known=Known(x, aggregated))
 
     def _aggregated(self, x: Tensor, name: str) -> Tensor:
-        return self.opened(name, Wire(), Clock()).aggregate(x, 0)
+        once = replace(self, hosts=None)  # routes by host are not worth their preparation
+        return once.opened(name, Wire(), Clock()).aggregate(x, 0)
 
     def _by_columns(self, x_nD: Tensor, name: str) -> Tensor:
         """The aggregation of rows on the host, a few columns at a time: the device never holds all columns."""

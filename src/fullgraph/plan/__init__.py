@@ -1,6 +1,7 @@
 """Routes: which rows each rank sends to which peers. Routes are stateless, and each has a transpose."""
 
 from fullgraph.plan.base import Route, Shape
+from fullgraph.plan.by_host import HostRoutes, WholeRoute
 from fullgraph.plan.cover import CoverRoute
 from fullgraph.plan.halo import HaloRoute
 from fullgraph.plan.hop import HopRoute
@@ -11,10 +12,12 @@ __all__ = [
     "CoverRoute",
     "HaloRoute",
     "HopRoute",
+    "HostRoutes",
     "Route",
     "Shape",
     "SpreadRoute",
     "SpreadSumRoute",
     "TileBackRoute",
     "TileRoute",
+    "WholeRoute",
 ]

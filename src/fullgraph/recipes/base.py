@@ -47,14 +47,16 @@ class Strategy(Value):
 class Published(Strategy):
     """A system whose equations send a layer's input. narrow: send the mapped rows instead if they are narrower.
 
-    cover: send sums of rows where that takes fewer messages, as `vanilla` does.
+    cover: send sums of rows where that takes fewer messages, as `vanilla` does. by_host: see `vanilla`.
     """
 
     narrow: bool = False
     cover: bool = False
+    by_host: bool = False
 
     def layout(self) -> Placement:
-        return Partitioned(sends="narrow" if self.narrow else "input", cover=self.cover)
+        sends: Crossing = "narrow" if self.narrow else "input"
+        return Partitioned(sends=sends, cover=self.cover, by_host=self.by_host)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,12 @@ class Vanilla(Strategy):
     """Exact training: fresh halo rows in every step; `codec` is full, half or bf16.
 
     cover: where layers only sum rows, send the fewest rows and sums of rows that serve all edges between two ranks.
+    by_host: between hosts of several ranks, a row crosses once for all ranks of a host, and sums have the terms of all.
     """
 
     codec: AnyCodec = Full()
     cover: bool = True
+    by_host: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,4 +41,4 @@ class Vanilla(Strategy):
         return Wire(codec=self.codec)
 
     def layout(self) -> Partitioned:
-        return Partitioned(cover=self.cover)
+        return Partitioned(cover=self.cover, by_host=self.by_host)

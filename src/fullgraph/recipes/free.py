@@ -42,8 +42,9 @@ class Free(Published):
         super().__post_init__()
         if isinstance(self.placement, Mixture) and (self.share < 1 or self.turns > 1 or self.bound is not None):
             raise InputError("share, turns and bound are for halo rows, and a mixture has no halo; leave them out")
-        if self.cover and not isinstance(self.placement, Partitioned):
-            raise InputError("cover is for halo rows, and a mixture has no halo; leave it out")
+        if (self.cover or self.by_host) and not isinstance(self.placement, Partitioned):
+            name = "cover" if self.cover else "by_host"
+            raise InputError(f"{name} is for halo rows, and a mixture has no halo; leave it out")
 
     def wires(self, *, epochs: int, layers: int) -> Wire:
         return Wire(
@@ -68,7 +69,9 @@ class Free(Published):
 
     def layout(self) -> Placement:
         placement = replace(self.placement, sends="narrow" if self.narrow else "input")
-        return replace(placement, cover=self.cover) if isinstance(placement, Partitioned) else placement
+        if not isinstance(placement, Partitioned):
+            return placement
+        return replace(placement, cover=self.cover, by_host=self.by_host)
 
     def partitioner(self) -> Contiguous | None:
         return Contiguous() if isinstance(self.placement, Mixture) else None

@@ -39,7 +39,7 @@ class MixGCN(Strategy):
         return Banded(blocks=self.blocks, empty=empty) if self.blocks > 1 or empty else Contiguous()
 
     def devices_of(self, rank: int) -> tuple[str, ...]:
-        return _devices(self.devices[rank])[::-1] if self.devices else ()
+        return _devices(self.devices[rank])[::-1] if rank < len(self.devices) else ()
 
 
 def _devices(text: str) -> tuple[str, str]:

@@ -69,6 +69,12 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
     imbalance = [f"{figures['node_imbalance']:.3f}", f"{figures['edge_imbalance']:.3f}"]
     table.add_row("max/mean", *imbalance, "", "")
     Console().print(table)
+    if (between := figures.get("between_hosts")) is not None:
+        print(
+            f"between {between['hosts']:,} hosts: {between['rows']:,} halo rows ({between['covered']:,} with sums), "
+            f"if a row crosses once for all ranks of a host; else {between['rows_alone']:,} "
+            f"({between['covered_alone']:,})"
+        )
     if not figures["types"]:
         return
     by_type = Table(title=Text("by node type, over ranks"))

@@ -3,6 +3,8 @@
 checkpoints/epoch-00000020/shared.safetensors      the state that all ranks share: weights, optimizer, history
                            rank-0.safetensors ...  the state of one rank's channels and snapshots
                            state.json              all other state; written last
+
+The shared state has all nodes' rows, so that it also fits another cut of the graph; the state of channels does not.
 """
 
 import hashlib
@@ -62,6 +64,8 @@ class Scalars(Value):
     run: str = ""
     epoch: Annotated[int, Range(0, 10**9)]
     ranks: Annotated[int, Range(1, 65535)]
+    shards: Annotated[int, Range(0, 2**32 - 1)] = 0  # checksum of their manifest; 0: not recorded
+    began: Annotated[int, Range(0, 10**9)] = 0  # the step in which channels began
     best: BestFacts
 
 
@@ -83,9 +87,9 @@ class Checkpoints:
     folder when all ranks' files exist. The next `save`, or `finish`, waits for these threads.
     """
 
-    def __init__(self, folder: Path, transport: Transport, every: int, run: str = "") -> None:
+    def __init__(self, folder: Path, transport: Transport, every: int, run: str = "", shards: int = 0) -> None:
         self.folder, self.transport, self.every = folder, transport, every
-        self.run = run  # the id of the run that writes these checkpoints
+        self.run, self.shards = run, shards  # the id of the run that writes these checkpoints; its shards' checksum
         self.seconds = 0.0  # training time lost to checkpoints
         self._writing: _Writing | None = None
         self._last: Path | None = None
@@ -106,7 +110,7 @@ class Checkpoints:
             self._last = final
             self.folder.mkdir(parents=True, exist_ok=True)
             shared, own = _copied(shared_tensors(trainer)), _copied(trainer.shard.held())
-            state = state_of(trainer, self.run)
+            state = state_of(trainer, self.run, self.shards)
             name = f"{self._token} {final.name}"
             self._writing = _Writing(hashlib.blake2b(name.encode(), digest_size=16).hexdigest(), final)
             arguments = (self._writing, shared, own, state, trainer)
@@ -205,8 +209,12 @@ class Checkpoints:
         try:
             state = read_record(Scalars, folder / "state.json", fix=FIX)
             tensors, about = read_tensors(folder / "shared.safetensors", fix=FIX)
-            own, own_about = read_tensors(folder / f"rank-{rank}.safetensors", fix=FIX)
-            mine = replace(state, epoch=epoch, ranks=size, run=self.run)
+            own, own_about = dict[str, Tensor](), _about(state, rank)
+            if state.ranks != size or state.shards not in (0, self.shards):  # the graph was cut again since
+                state = replace(state, began=state.epoch)
+            else:
+                own, own_about = read_tensors(folder / f"rank-{rank}.safetensors", fix=FIX)
+            mine = replace(state, epoch=epoch, run=self.run)
             if (state, about, own_about) != (mine, _about(mine), _about(mine, rank)):
                 raise Damaged(f"{folder} holds files of another epoch, rank or run; {FIX}")
             return {**tensors, **{f"rank{rank}.{name}": value for name, value in own.items()}}, state, None
@@ -228,11 +236,6 @@ def _beside_checkpoint(folder: Path) -> str:
     return f"{one_line(', '.join(others), 200)}, which is not of a checkpoint" if others else ""
 
 
-def check_ranks(written: int, now: int) -> None:
-    if written != now:
-        raise InputError(f"the checkpoint was written by {written} ranks, not {now}; resume with --parts {written}")
-
-
 def _copied(tensors: Mapping[str, Any]) -> Held:
     """Copy tensors that the next step changes; versions still in flight never change."""
     return {
@@ -252,9 +255,10 @@ def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
     return tensors
 
 
-def state_of(trainer: Trainer, run: str = "") -> Scalars:
+def state_of(trainer: Trainer, run: str = "", shards: int = 0) -> Scalars:
     best = BestFacts(epoch=trainer.best.epoch, scores=trainer.best.scores, waited=trainer.best.waited)
-    return Scalars(run=run, epoch=trainer.epoch, ranks=trainer.shard.transport.size, best=best)
+    ranks, began = trainer.shard.transport.size, trainer.shard.clock.began
+    return Scalars(run=run, epoch=trainer.epoch, ranks=ranks, shards=shards, began=began, best=best)
 
 
 def _about(state: Scalars, rank: int | None = None) -> dict[str, str]:
@@ -287,7 +291,8 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars
     load_state(trainer.optimizer, trainer.weights.own_slots(under("optimizer.")))
     trainer.best = Best(weights=best, **asdict(state.best))
     trainer.records = from_table(tensors["history"])
-    trainer.shard.clock.step = state.epoch - 1
+    assert not (state.began and trainer.shard.clock.channels), "a channel reads when it began while it is built"
+    trainer.shard.clock.step, trainer.shard.clock.began = state.epoch - 1, state.began
     trainer.shard.clock.losses[:] = [record.loss for record in trainer.records]
     device = trainer.shard.train.y.device
     held = under(f"rank{trainer.shard.transport.rank}.")

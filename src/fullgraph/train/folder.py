@@ -1,6 +1,7 @@
 """A run's folder: locked while a run uses it, and restored if a run fails before it trains."""
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from fullgraph.storage import FolderLock, discard, read_document, refuse_link, s
 from fullgraph.train.config import FILE as CONFIG
 
 SHARDS = "shards"
+ANOTHER_CUT = re.compile(r"shards-[0-9]+")  # shards for another number of ranks (recutting.py)
 METRICS = "metrics.jsonl"
 MOST_METRICS = 1 << 28  # bytes; a larger file was not written by training
 # Every name that a run writes. A new run is refused if one of them exists, since the file belongs to someone else.
@@ -18,6 +20,17 @@ NAMES = (
     CONFIG, METRICS, "result.json", "model.safetensors", "checkpoints", "predictions", SHARDS, "tensorboard",
     "report.html", "profile.json", "trace.json", "torch_trace",
 )  # fmt: skip
+
+
+def cut_into(parts: int) -> str:
+    """The name of a run's shards for another number of ranks than it began with."""
+    return f"{SHARDS}-{parts}"
+
+
+def names_in(path: Path) -> list[str]:
+    """Every name that a run may write, with the cuts that are in the folder."""
+    found = sorted(file.name for file in path.glob(f"{SHARDS}-*") if ANOTHER_CUT.fullmatch(file.name))
+    return [*NAMES, *found]
 
 
 class RunFolder:
@@ -43,7 +56,7 @@ class RunFolder:
         folder = cls(path, FolderLock(path), created, new=True)
         if shards and not os.path.lexists(path / CONFIG):
             folder._remove_shards(folder.lock.before.get("creating"))  # left by a run killed before it wrote its config
-        taken = [name for name in NAMES if (shards or name != SHARDS) and os.path.lexists(path / name)]
+        taken = [name for name in names_in(path) if (shards or name != SHARDS) and os.path.lexists(path / name)]
         if taken:
             folder.lock.remove()
             folder.lock.close()
@@ -134,7 +147,7 @@ class RunFolder:
 
 def check_names(path: Path) -> None:
     """Refuse a run's folder if one of its names is a link, which may point anywhere, or has the wrong type."""
-    for file in (path / name for name in NAMES):
+    for file in (path / name for name in names_in(path)):
         refuse_link(file)
         if "." in file.name and file.exists() and not file.is_file():
             kind = "folder" if file.is_dir() else "device, pipe or socket"

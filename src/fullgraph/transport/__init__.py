@@ -3,8 +3,9 @@
 from fullgraph.environ import number
 from fullgraph.errors import PeerLost
 from fullgraph.transport.base import PLAIN, ByPeer, Coding, Pending, Ready, Sizes, Transport
-from fullgraph.transport.gather import agree, barrier, gather_rows, rank_table, shared_token
+from fullgraph.transport.gather import agree, barrier, exchanged, gather_rows, rank_table, shared_token
 from fullgraph.transport.groups import Mesh, SingleRank, SubTransport
+from fullgraph.transport.hosts import Hosts, hosts_of
 from fullgraph.transport.job import begun, join, note_begun
 from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
@@ -19,6 +20,7 @@ __all__ = [
     "ByPeer",
     "Coding",
     "Counting",
+    "Hosts",
     "Hub",
     "Key",
     "Mesh",
@@ -39,7 +41,9 @@ __all__ = [
     "barrier",
     "begun",
     "cost_of",
+    "exchanged",
     "gather_rows",
+    "hosts_of",
     "join",
     "note_begun",
     "number",

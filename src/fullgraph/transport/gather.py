@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError, one_line
-from fullgraph.transport.base import Transport
+from fullgraph.transport.base import ByPeer, Transport
 from fullgraph.transport.key import Key
 
 Wants = Callable[[int, int], bool]  # (receiver, sender) -> does the receiver want the sender's rows?
@@ -47,6 +47,20 @@ def gather_rows(x: Tensor, transport: Transport, key: Key, wants: Wants = lambda
     rows = {peer: wire.to(x.device).view(x.dtype).view(-1, *x.shape[1:]) for peer, wire in wires.items()}
     rows[transport.rank] = x if wants(transport.rank, transport.rank) else x[:0]
     return torch.cat([rows[peer] for peer in sorted(rows)])
+
+
+def exchanged(values: ByPeer, kind: torch.dtype, transport: Transport, name: str) -> ByPeer:
+    """By sender, the numbers that ranks have for this one; nobody else knows how many. A rank may send to itself."""
+    lengths = [len(values[peer]) if peer in values else 0 for peer in range(transport.size)]
+    come = rank_table(transport, Key(f"{name} lengths", 0), lengths, torch.int64)[:, transport.rank].tolist()
+    others = {peer: of_peer for peer, of_peer in values.items() if peer != transport.rank and len(of_peer)}
+    wires = {peer: of_peer.contiguous().view(torch.uint8) for peer, of_peer in others.items()}
+    incoming = {peer: n * kind.itemsize for peer, n in enumerate(come) if n and peer != transport.rank}
+    found = transport.begin(Key(name, 0), wires, incoming).wait()
+    numbers = {peer: wire.cpu().clone().view(kind) for peer, wire in found.items()}
+    if come[transport.rank]:
+        numbers[transport.rank] = values[transport.rank]
+    return {peer: numbers[peer] for peer in sorted(numbers)}
 
 
 def gather_texts(text: str, transport: Transport, key: Key, wants: Wants = lambda receiver, sender: True) -> list[str]:

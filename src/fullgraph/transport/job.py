@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, TCPStore
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
+from fullgraph.device import identity, refuse_shared
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import InputError, PeerLost, explain
 from fullgraph.transport.process import ProcessTransport, cause_of
@@ -48,6 +49,8 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
                 again = lasting.check([MET])
                 prefix = f"fullgraph/{meet(lasting, rank, size, 2 * timeout if again else timeout)}"
                 store = PrefixStore(prefix, lasting)
+            if backend == "nccl" and device is not None:
+                refuse_shared(told_to_all(store, "device", identity(device), rank, size))
             dist.init_process_group(backend, timeout=limit, rank=rank, world_size=size, store=store)
         return ProcessTransport(Watchdog(_board(size, limit, prefix), rank, size, timeout), device=device)
     except (RuntimeError, ValueError, OSError) as error:
@@ -57,6 +60,14 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
             f"rank {rank} on {os.uname().nodename} did not meet the other ranks at {at} within {timeout:g} s: "
             f"{cause_of(error)}; start all {size} ranks, check the network between the hosts, or raise --timeout"
         ) from error
+
+
+def told_to_all(store: Store, what: str, text: str, rank: int, size: int) -> list[str]:
+    """Tell the other ranks a text through the store; return every rank's, in the order of ranks."""
+    store.set(f"fullgraph/{what}/{rank}", text)
+    keys = [f"fullgraph/{what}/{other}" for other in range(size)]
+    store.wait(keys)
+    return [found.decode() for found in store.multi_get(keys)]
 
 
 def _board(size: int, limit: timedelta, prefix: str) -> HeartbeatBoard:

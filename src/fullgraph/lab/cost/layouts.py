@@ -129,7 +129,7 @@ def _partitioned(
         whole=replace(_layer(whole, kind), halo_ids=graph.rows.halo_ids, route=graph.rows.route),
         attends=kind.attends,
         fewer=fewer,
-        covers={layer: _covered(rows, kind) for layer, rows in layers if placement.cover},
+        crossed={(layer, True): _covered(rows, kind) for layer, rows in layers if placement.cover},
         known=known_input(placement.rules, counts, x, attends=kind.attends, arcs=arcs, halo=whole.halo),
     )
     return _with_train(view, rank.train)

@@ -115,6 +115,6 @@ def _flat(tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _command(folder: Path, config: dict[str, Any]) -> str:
     """The command that repeats the run from the same shards; it does not need the original graph."""
-    shards = Path(str(config.get("shards") or folder / "shards"))
+    shards = folder / str(config.get("shards") or "shards")
     words = ["fullgraph", "train", str(shards), "--config", str(folder / "config.json"), "--out", f"{folder}-again"]
     return shlex.join(words)

@@ -131,38 +131,44 @@ class Steps:
     ) -> list[Tensor | None]:
         """Gradients of the arguments' tensors, then of the weights."""
         totals: list[Tensor | None] = [None] * len(needed)
-        of_rows, of_weights = needed[: len(tensors)], needed[len(tensors) :]
-        weights = [(len(tensors) + n, w) for n, w in enumerate(self.weights) if of_weights[n]]
         checked = False
-        for chunk in chunks:
-            leaves = self.arguments.leaves(chunk, tensors, of_rows)
-            with self._again():
-                part = self.of(chunk, leaves)
-            if not part.requires_grad:
-                continue
-            if not checked:
-                self._check_weights(part, leaves)
-                checked = True
-            part_grad = chunk.of_edges(grad, self.dim) if self.by_edge else chunk.of_rows(grad, self.dim)
-            wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-            found = torch.autograd.grad(
-                part, [*wanted.values(), *(w for _, w in weights)], part_grad.contiguous(), allow_unused=True
-            )
-            for name, one in zip(wanted, found[: len(wanted)], strict=True):
-                slot = self.arguments.slots[name]
-                if one is not None:
-                    total = totals[slot.tensor]
-                    if total is None:
-                        total = totals[slot.tensor] = _zeros(tensors[slot.tensor], slot.dim)
-                    slot.add(chunk, total, _rows_first(one, slot.dim).to(total.dtype), self.arguments.edge_index)
-            for (number, _), one in zip(weights, found[len(wanted) :], strict=True):
-                if one is not None:
-                    before = totals[number]
-                    totals[number] = one if before is None else before + one
+        for chunk in chunks:  # nothing of a chunk lives on in the next one
+            checked |= self._add_gradients(chunk, totals, tensors, grad, needed, check=not checked)
         return [
             total if total is None or n >= len(tensors) else self._as(tensors[n], total, n)
             for n, total in enumerate(totals)
         ]
+
+    def _add_gradients(
+        self, chunk: Chunk, totals: list[Tensor | None], tensors: Sequence[Tensor], grad: Tensor,
+        needed: Sequence[bool], *, check: bool,
+    ) -> bool:  # fmt: skip
+        """Add a chunk's gradients to the totals; return whether it has any."""
+        leaves = self.arguments.leaves(chunk, tensors, needed[: len(tensors)])
+        with self._again():
+            part = self.of(chunk, leaves)
+        if not part.requires_grad:
+            return False
+        if check:
+            self._check_weights(part, leaves)
+        weights = [(n, w) for n, w in enumerate(self.weights, start=len(tensors)) if needed[n]]
+        part_grad = chunk.of_edges(grad, self.dim) if self.by_edge else chunk.of_rows(grad, self.dim)
+        wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        found = torch.autograd.grad(
+            part, [*wanted.values(), *(w for _, w in weights)], part_grad.contiguous(), allow_unused=True
+        )
+        for name, one in zip(wanted, found[: len(wanted)], strict=True):
+            slot = self.arguments.slots[name]
+            if one is not None:
+                total = totals[slot.tensor]
+                if total is None:
+                    total = totals[slot.tensor] = _zeros(tensors[slot.tensor], slot.dim)
+                slot.add(chunk, total, _rows_first(one, slot.dim).to(total.dtype), self.arguments.edge_index)
+        for (number, _), one in zip(weights, found[len(wanted) :], strict=True):
+            if one is not None:
+                before = totals[number]
+                totals[number] = one if before is None else before + one
+        return True
 
     def _check_weights(self, part: Tensor, leaves: dict[str, Tensor]) -> None:
         known = {id(weight) for weight in self.weights}

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fullgraph.own_model.fast import attention, gated, pna, sums
+from fullgraph.own_model.fast import attention, gated, pna, relations, sums
 from fullgraph.own_model.forward import running
 from fullgraph.own_model.live import on_live_rows
 
@@ -78,6 +78,8 @@ FAST: dict[str, Fast] = {
     f"{CONVS}graph_conv.GraphConv": sums.graph,
     f"{CONVS}pna_conv.PNAConv": pna.pna,
     f"{CONVS}res_gated_graph_conv.ResGatedGraphConv": gated.res_gated,
+    f"{CONVS}rgcn_conv.FastRGCNConv": relations.rgcn,
+    f"{CONVS}rgcn_conv.RGCNConv": relations.rgcn,
     f"{CONVS}sage_conv.SAGEConv": sums.sage,
     f"{CONVS}transformer_conv.TransformerConv": attention.transformer,
 }

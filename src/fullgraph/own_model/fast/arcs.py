@@ -3,6 +3,7 @@
 Legend as in __init__.py; K features of an arc.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,22 +15,45 @@ from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.ops.hashing import pair_ids
 from fullgraph.own_model.forward import Forward
-from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark, rows_of
+from fullgraph.own_model.rows.spaces import Ends as Points
+from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 
 
-def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
-    """Whether a layer is called with rows of nodes and with the graph's own arcs."""
-    arcs = rows_of(edge_index)
-    if (
-        arcs is None
-        or arcs.space is not forward.sets.edges
-        or arcs.points is not Ends.BOTH
-        or not isinstance(x, Tensor)
-    ):
-        return False
+@dataclass(frozen=True)
+class Ends:
+    """The rows of a layer's sources and of its targets."""
+
+    source: Tensor
+    target: Tensor
+
+    @property
+    def same(self) -> bool:
+        return self.source is self.target
+
+
+def own_ends(forward: Forward, x: Any, edge_index: Any) -> Ends | None:
+    """The rows that a layer is given, if it is called with rows of nodes and with the graph's own arcs.
+
+    x: rows of both ends, or a pair of rows.
+    """
+    if not is_over(forward, edge_index):
+        return None
+    pair = x if isinstance(x, tuple) and len(x) == 2 else (x, x)
+    if not all(isinstance(rows, Tensor) for rows in pair):
+        return None
+    views = forward.view.sources, forward.view.targets
     with torch._C.DisableTorchFunction():
-        forward.guard.meet_maker(x)
-        return x.dim() == 2 and x.dtype == forward.view.features.dtype and forward.is_owned(x, 0)
+        for rows, view in zip(pair, views, strict=True):
+            forward.guard.meet_maker(rows)
+            if rows.dim() != 2 or rows.dtype != view.features.dtype or not forward.is_owned(rows, 0, view):
+                return None
+    return Ends(*pair)
+
+
+def is_over(forward: Forward, edge_index: Any) -> bool:
+    """Whether a layer is called with the graph's own arcs."""
+    arcs = rows_of(edge_index)
+    return arcs is not None and arcs.space is forward.view.edges and arcs.points is Points.BOTH
 
 
 def adds(conv: Any) -> bool:
@@ -37,10 +61,8 @@ def adds(conv: Any) -> bool:
     return isinstance(conv.aggr, str) and conv.aggr in ("add", "sum")
 
 
-def weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bool | None:
-    """Whether the call uses the graph's weights; None if it is not over the graph's own arcs."""
-    if not is_own(forward, x, edge_index):
-        return None
+def weighted(forward: Forward, edge_weight: Any) -> bool | None:
+    """Whether the call uses the graph's weights; None if it has weights of its own."""
     if edge_weight is None:
         return False
     return True if edge_weight is forward.view.graph.arcs.weight else None

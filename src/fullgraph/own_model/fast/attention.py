@@ -7,9 +7,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.ops import Structure, attend, attend_pairs
-from fullgraph.own_model.fast.arcs import adds, columns, has_room, is_of_arcs, is_own, kept, looped, mapped_sources
+from fullgraph.own_model.fast.arcs import (
+    Ends,
+    adds,
+    columns,
+    has_room,
+    is_of_arcs,
+    kept,
+    looped,
+    mapped_sources,
+    own_ends,
+)
 from fullgraph.own_model.forward import Forward
 
 
@@ -17,26 +26,25 @@ def gat(
     forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None,
     return_attention_weights: Any = None,
 ) -> Tensor | None:  # fmt: skip
-    plain = conv.add_self_loops and conv.negative_slope == 0.2 and conv.lin is not None and adds(conv)
+    ends = own_ends(forward, x, edge_index)
+    plain = conv.negative_slope == 0.2 and adds(conv)
     asked = edge_attr is None and size is None and return_attention_weights is None
     dropped = conv.training and conv.dropout > 0
     residual = getattr(conv, "res", None) is not None
-    if not (plain and asked) or dropped or residual or not is_own(forward, x, edge_index):
+    if not (plain and asked) or dropped or residual or ends is None or (conv.add_self_loops and not ends.same):
         return None
     with forward.unseen():
-        return forward.as_nodes(_gat_rows(forward, conv, x))
+        return forward.as_nodes(_gat_rows(forward, conv, ends))
 
 
-def _gat_rows(forward: Forward, conv: Any, x: Tensor) -> Tensor:
-    heads = (conv.heads, conv.out_channels)
-    if forward.plan(x, LayerShape(x.shape[1], conv.lin.weight.shape[0], attends=True)).sends == "mapped":
-        y_nHO = conv.lin(x).unflatten(1, heads)
-        source_mHO = forward.sources(y_nHO)
-    else:  # the layer's input crosses; only once if it is the graph's
-        source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
-        y_nHO = source_mHO[: len(x)]
-    arcs = forward.view.matrices("attention", weighted=False).arcs
-    target_nH, source_mH = (y_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
+def _gat_rows(forward: Forward, conv: Any, ends: Ends) -> Tensor:
+    heads, source = (conv.heads, conv.out_channels), ends.source
+    of_source, of_target = (conv.lin_src, conv.lin_dst) if conv.lin is None else (conv.lin, conv.lin)
+    source_mHO = mapped_sources(forward, source, of_source, of_source.weight.shape[0]).unflatten(1, heads)
+    shared = ends.same and of_source is of_target
+    target_nHO = source_mHO[: len(source)] if shared else of_target(ends.target).unflatten(1, heads)
+    arcs = looped(forward).pattern if conv.add_self_loops else forward.view.pattern
+    target_nH, source_mH = (target_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
     out_nHO = attend(arcs, target_nH, source_mH, source_mHO)
     out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
     return out if conv.bias is None else out + conv.bias
@@ -46,17 +54,19 @@ def gatv2(
     forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None
 ) -> Tensor | None:
     """alpha = softmax(<att, LeakyReLU(x_r[i] + x_l[j] + e)>),  y[i] = sum alpha x_l[j]"""
-    if return_attention_weights is not None or not _can_attend(forward, conv, x, edge_index, edge_attr):
+    ends = _ends_to_attend(forward, conv, x, edge_index, edge_attr)
+    if return_attention_weights is not None or ends is None:
         return None
     heads = (conv.heads, conv.out_channels)
     with forward.unseen():
-        source_mO = mapped_sources(forward, x, conv.lin_l, conv.lin_l.weight.shape[0])
-        target_nO = source_mO[: len(x)] if conv.lin_r is conv.lin_l else conv.lin_r(x)
+        source_mO = mapped_sources(forward, ends.source, conv.lin_l, conv.lin_l.weight.shape[0])
+        shared = ends.same and conv.lin_r is conv.lin_l
+        target_nO = source_mO[: len(ends.source)] if shared else conv.lin_r(ends.target)
         pattern, arcs = _given_of_arcs(forward, conv, edge_attr, source_mO)
         rows = (target_nO.unflatten(1, heads), source_mO.unflatten(1, heads))
         out_nHO = attend_pairs(pattern, *rows, att_HD=conv.att[0], slope=conv.negative_slope, **arcs)
         out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
-        out = out if conv.res is None else out + conv.res(x)
+        out = out if conv.res is None else out + conv.res(ends.target)
         return forward.as_nodes(out if conv.bias is None else out + conv.bias)
 
 
@@ -64,7 +74,8 @@ def transformer(
     forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None
 ) -> Tensor | None:
     """alpha = softmax(<q[i], k[j] + e> / sqrt(D)),  y[i] = sum alpha (v[j] + e)"""
-    if return_attention_weights is not None or not _can_attend(forward, conv, x, edge_index, edge_attr):
+    ends = _ends_to_attend(forward, conv, x, edge_index, edge_attr)
+    if return_attention_weights is not None or ends is None:
         return None
     heads, width = (conv.heads, conv.out_channels), conv.lin_key.weight.shape[0]
 
@@ -72,14 +83,14 @@ def transformer(
         return F.linear(rows, *_beside(conv.lin_key, conv.lin_value))
 
     with forward.unseen():
-        source_m2O = mapped_sources(forward, x, keys_and_values, 2 * width)
+        source_m2O = mapped_sources(forward, ends.source, keys_and_values, 2 * width)
         key, value = (part.unflatten(1, heads) for part in source_m2O.split(width, 1))
-        query_nHO = conv.lin_query(x).unflatten(1, heads)
+        query_nHO = conv.lin_query(ends.target).unflatten(1, heads)
         pattern, arcs = _given_of_arcs(forward, conv, edge_attr, source_m2O)
         out_nHO = attend_pairs(pattern, query_nHO, key, value, scale=1 / math.sqrt(conv.out_channels), **arcs)
         out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
         if conv.root_weight:
-            root = conv.lin_skip(x)
+            root = conv.lin_skip(ends.target)
             beta = None if conv.lin_beta is None else conv.lin_beta(torch.cat([out, root, out - root], -1)).sigmoid()
             out = out + root if beta is None else beta * root + (1 - beta) * out
         return forward.as_nodes(out)
@@ -87,7 +98,8 @@ def transformer(
 
 def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
     """alpha = softmax(beta cos(x[i], x[j])),  y[i] = sum alpha x[j]"""
-    if not adds(conv) or not is_own(forward, x, edge_index):
+    ends = own_ends(forward, x, edge_index)
+    if not adds(conv) or ends is None or not ends.same:
         return None
     with forward.unseen():
         source_mD = forward.sources(x)
@@ -97,14 +109,15 @@ def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
         return forward.as_nodes(attend_pairs(pattern, *(t[:, None] for t in rows))[:, 0])
 
 
-def _can_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any) -> bool:
-    """Whether our kernels support a layer's options."""
-    if not adds(conv) or not is_own(forward, x, edge_index):
-        return False
+def _ends_to_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any) -> Ends | None:
+    """The rows that a layer is given, if our kernels support its options."""
+    ends, loops = own_ends(forward, x, edge_index), getattr(conv, "add_self_loops", False)
+    if ends is None or not adds(conv) or (loops and not ends.same):
+        return None
     if conv.lin_edge is None or edge_attr is None:
-        return edge_attr is None and conv.lin_edge is None
-    fills = not getattr(conv, "add_self_loops", False) or conv.fill_value == "mean"
-    return fills and is_of_arcs(forward, edge_attr, edge_index) and has_room(forward, conv.heads * conv.out_channels)
+        return ends if edge_attr is None and conv.lin_edge is None else None
+    fits = (not loops or conv.fill_value == "mean") and is_of_arcs(forward, edge_attr, edge_index)
+    return ends if fits and has_room(forward, conv.heads * conv.out_channels) else None
 
 
 def _given_of_arcs(forward: Forward, conv: Any, edge_attr: Any, like: Tensor) -> tuple[Structure, dict[str, Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.own_model.fast.aggregations import SPREADS, SUMS, can_be_side_by_side, each_aggregation
-from fullgraph.own_model.fast.arcs import is_own, mapped_sources
+from fullgraph.own_model.fast.arcs import mapped_sources, own_ends
 from fullgraph.own_model.forward import Forward
 
 LINEAR = "torch_geometric.nn.dense.linear"
@@ -22,7 +22,8 @@ LINEAR = "torch_geometric.nn.dense.linear"
 def pna(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None) -> Tensor | None:
     scaled = conv.aggr_module
     names = _names(scaled.aggr)
-    if edge_attr is not None or conv.edge_dim is not None or not is_own(forward, x, edge_index):
+    ends = own_ends(forward, x, edge_index)
+    if edge_attr is not None or conv.edge_dim is not None or ends is None or not ends.same:
         return None
     if any(len(one) > 1 or type(one[0]).__module__ != LINEAR for one in conv.pre_nns) or not can_be_side_by_side(
         names, scaled.aggr

@@ -30,8 +30,12 @@ def takes_dicts(module: nn.Module) -> bool:
 
 
 def takes_only_types(module: nn.Module) -> bool:
-    """Whether a model's forward names its features or edges as dictionaries."""
-    return any(name in ("x_dict", "edge_index_dict") for name in _arguments(module))
+    """Whether a model's forward takes its features or edges as dictionaries only, or reads them so from its data."""
+    names = ("x_dict", "edge_index_dict")
+    reads = any(_reads(module, name) for name in names) and not any(
+        _reads(module, name) for name in ("x", "edge_index")
+    )
+    return reads or any(name in names for name in _arguments(module))
 
 
 def learned_types(module: nn.Module) -> list[str]:
@@ -45,10 +49,16 @@ def _arguments(module: nn.Module) -> list[str]:
 
 def _is_by_type(part: nn.Module) -> bool:
     """Whether a part of a model takes dictionaries, as PyG's HeteroConv, HGTConv, and what to_hetero returns."""
-    if type(part).__name__ == "HeteroConv" or any(
-        map(_is_mapping, inspect.signature(part.forward).parameters.values())
-    ):
-        return True
+    names = inspect.signature(part.forward).parameters.values()
+    return is_hetero_conv(part) or any(map(_is_mapping, names)) or is_from_to_hetero(part)
+
+
+def is_hetero_conv(part: nn.Module) -> bool:
+    return type(part).__name__ == "HeteroConv"
+
+
+def is_from_to_hetero(part: nn.Module) -> bool:
+    """Whether to_hetero or to_hetero_with_bases returned this module."""
     return any(getattr(node.target, "__name__", "") in FX for node in _nodes(part))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fullgraph.cached import cached_property
 from fullgraph.data.fields import check_fields
+from fullgraph.data.splits import MASKS
 from fullgraph.graph_types import EDGE_TYPE, NODE_TYPE, GraphTypes
 from fullgraph.own_model.piece import ROWS, Piece
 from fullgraph.own_model.typed.views import TypedView
@@ -40,7 +41,10 @@ class TypedPiece(Piece):
         assert piece.graph.edge_attr is not None
         in_order = relations[torch.from_numpy(piece.graph.edge_attr[:, 0].copy()).long()]
         fields = {NODE_TYPE: kinds.numpy(), EDGE_TYPE: in_order.numpy()}
-        graph = piece.graph._with(fields=check_fields(fields, piece.graph.num_nodes, piece.graph.num_arcs), types=types)
+        target = view.types.metadata()[0].index(view.types.target)
+        masks = {name: getattr(piece.graph, name) & (kinds == target).numpy() for name in MASKS}
+        checked = check_fields(fields, piece.graph.num_nodes, piece.graph.num_arcs)
+        graph = piece.graph._with(**masks, fields=checked, types=types)
         return cls(**vars(piece) | {"graph": graph}, view=view, types=types)
 
     @cached_property

@@ -4,17 +4,21 @@ HeteroLinear, and what to_hetero_with_bases returns.
 Legend: of a type n owned, m owned and halo rows; H heads of D columns; e edges of a relation.
 """
 
+import math
 from collections.abc import Callable
+from itertools import accumulate
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fullgraph.ops import Structure, attend_pairs
+from fullgraph.ops.transpose import indptr_of
 from fullgraph.own_model.forward import Forward, running
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import Rows, mark, rows_of
-from fullgraph.own_model.typed.views import TypedView
+from fullgraph.own_model.typed.views import RelationView, TypedView
 
 METADATA = "make {} with the metadata of the graph, data.metadata(): all its node types and relations, in their order"
 
@@ -113,7 +117,10 @@ def _hgt(conv: Any, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor
         if edge_index is not view.marked_edge_index[name]:
             refuse("HGTConv is given other edges than those of the graph; pass edge_index_dict unchanged")
     with forward.unseen():
-        found = _attended(forward, conv, kqv_dict, edge_index_dict)
+        found = {kind: _attended(forward, conv, kind, kqv_dict, edge_index_dict) for kind in kqv_dict}
+        # As one tensor, so that rows which nothing reads have gradients of zero, as in PyG.
+        rows = torch.cat(list(found.values())).split([len(x) for x in found.values()])
+        found = dict(zip(found, rows, strict=True))
     found = {kind: mark(x, Rows(view.parts[kind].nodes, 0)) for kind, x in found.items() if kind in conv.dst_node_types}
     out_dict = conv.out_lin({kind: torch.nn.functional.gelu(x) for kind, x in found.items()})
     for kind, out in out_dict.items():
@@ -127,45 +134,44 @@ HOOKS = ("_propagate", "_message", "_aggregate", "_edge_update")
 
 
 def _attended(
-    forward: Forward, conv: Any, kqv_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]
-) -> dict[str, Tensor]:
-    """sum_j softmax_j(q_i . k_j p_r / sqrt(D)) v_j  over all edges into i, of every relation; k_j = K_j A_r."""
-    from torch_geometric.utils import softmax
+    forward: Forward, conv: Any, target: str, kqv_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]
+) -> Tensor:
+    """sum_j softmax_j(q_i . k_j A_r p_r / sqrt(D)) v_j M_r  over all edges into i, of every relation r.
 
+    A column of the attention is a pair of a source and a relation, and no array has a row per edge.
+    """
     view, heads, number = _typed(forward), conv.heads, len(conv.edge_types)
-    width = conv.out_channels // heads
-    sources: dict[str, Tensor] = {}
-    scores: dict[str, list[Tensor]] = {kind: [] for kind in kqv_dict}
-    values: dict[str, list[Tensor]] = {kind: [] for kind in kqv_dict}
-    ends: dict[str, list[Tensor]] = {kind: [] for kind in kqv_dict}
-    for name, edge_index in edge_index_dict.items():
-        source, _, target = name
-        if source not in sources:  # keys and values of a type cross once, whichever relations read them
-            k, _, v = kqv_dict[source].tensor_split(3, dim=1)
-            sources[source] = forward.sources(torch.cat([k, v], 1), 0, view.parts[source])
-        k_mHD, v_mHD = (x.view(-1, heads, width) for x in sources[source].chunk(2, dim=1))
-        of_relation = torch.arange(heads, device=edge_index.device) * number + conv.edge_types_map[name]
-        k_mHD = torch.einsum("mhd,hdf->mhf", k_mHD, conv.k_rel.weight[of_relation])
-        v_mHD = torch.einsum("mhd,hdf->mhf", v_mHD, conv.v_rel.weight[of_relation])
-        source_e, target_e = edge_index.detach()
-        q_nHD = kqv_dict[target].tensor_split(3, dim=1)[1].view(-1, heads, width)
-        score_eH = (q_nHD.index_select(0, target_e) * k_mHD.index_select(0, source_e)).sum(-1)
-        scores[target].append(score_eH * conv.p_rel["__".join(name)] / width**0.5)
-        values[target].append(v_mHD.index_select(0, source_e))
-        ends[target].append(target_e)
-    out = {}
-    for kind, kqv in kqv_dict.items():
-        total = kqv.new_zeros(len(kqv), heads, width)
-        if ends[kind]:
-            into = torch.cat(ends[kind])
-            share_eH = softmax(torch.cat(scores[kind]), into, num_nodes=len(kqv))
-            total = total.index_add(0, into, torch.cat(values[kind]) * share_eH[..., None])
-        else:
-            total = total + 0 * kqv[:, : heads * width].view(-1, heads, width)
-        out[kind] = total.view(len(kqv), heads * width)
-    # As one tensor, so that rows which nothing reads have gradients of zero, as in PyG.
-    rows = torch.cat(list(out.values())).split([len(x) for x in out.values()])
-    return dict(zip(out, rows, strict=True))
+    query_nHD = _heads(conv, kqv_dict[target].tensor_split(3, dim=1)[1])
+    keys, values = [], []
+    into = [name for name in edge_index_dict if name[2] == target]
+    for name in into:
+        k, _, v = kqv_dict[name[0]].tensor_split(3, dim=1)
+        both = forward.keep(kqv_dict[name[0]], view, lambda k=k, v=v: torch.cat([k, v], 1))  # type: ignore[misc]
+        # keys and values of a type cross once, whichever relations read them
+        k_mHD, v_mHD = (_heads(conv, x) for x in forward.sources(both, 0, view.parts[name[0]]).chunk(2, dim=1))
+        of_relation = torch.arange(heads, device=k.device) * number + conv.edge_types_map[name]
+        scale_H = conv.p_rel["__".join(name)].view(-1, 1, 1)
+        keys.append(torch.einsum("mhd,hdf->mhf", k_mHD, conv.k_rel.weight[of_relation] * scale_H))
+        values.append(torch.einsum("mhd,hdf->mhf", v_mHD, conv.v_rel.weight[of_relation]))
+    if not into:
+        return 0 * query_nHD.flatten(1)
+    pattern = view.once(f"edges into {target}: {into}", lambda: _joined([view.between[name] for name in into]))
+    scale = 1 / math.sqrt(conv.out_channels // heads)
+    return attend_pairs(pattern, query_nHD, torch.cat(keys), torch.cat(values), scale=scale).flatten(1)
+
+
+def _heads(conv: Any, x: Tensor) -> Tensor:
+    return x.reshape(len(x), conv.heads, conv.out_channels // conv.heads)
+
+
+def _joined(relations: list[RelationView]) -> Structure:
+    """The edges of several relations into one type; their columns one after another."""
+    patterns = [relation.pattern for relation in relations]
+    starts = [0, *accumulate(pattern.num_cols for pattern in patterns)]
+    columns_e = torch.cat([p.indices.long() + start for p, start in zip(patterns, starts, strict=False)])
+    order_e = torch.argsort(torch.cat([one.graph.arcs.targets() for one in relations]), stable=True)
+    degree_n = torch.stack([pattern.indptr.diff() for pattern in patterns]).sum(0)
+    return Structure(indptr_of(degree_n), columns_e[order_e], starts[-1])
 
 
 # HeteroLinear

@@ -14,6 +14,8 @@ from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Sides
 from fullgraph.graph_types import GraphTypes
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
+from fullgraph.own_model.constants import Constant
 from fullgraph.own_model.pyg_view import EXACT, PygView, kept
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import SAME, Ends, Rows, Sets, Space, mark
@@ -37,16 +39,24 @@ class TypedView(PygView):
     def parts(self) -> "dict[str, TypeView]":
         """The view of each node type."""
         rows, counts = self.apart.graph.nodes, {kind.name: kind.nodes for kind in self.types.nodes}
-        return {kind: self._part(kind, RankGraph.of(rows[kind], _no_arcs(rows[kind])), counts[kind]) for kind in rows}
+        parts = {kind: self._part(kind, RankGraph.of(rows[kind], _no_arcs(rows[kind])), counts[kind]) for kind in rows}
+        for part in parts.values():  # a checkpoint holds them under their names
+            part._channels, part._loaded = self._channels, self._loaded
+        return parts
 
     def _part(self, kind: str, graph: RankGraph, nodes: int) -> "TypeView":
-        part = TypeView(
-            graph=graph, transport=self.transport, num_nodes=nodes, counts=self.counts, name=self.name, whole=self,
-            wires=self.wires, clock=self.clock, rules=self.rules, kind=kind,
-            _fixed=self.once(f"of {kind}", dict), constants=self.once(f"constants of {kind}", dict),
-        )  # fmt: skip
-        part._channels, part._loaded = self._channels, self._loaded  # a checkpoint holds them under their names
-        return part
+        return TypeView(**self._of_part(kind, graph, nodes), whole=self)
+
+    def _of_part(self, kind: str, graph: RankGraph, nodes: int) -> dict[str, Any]:
+        constants: dict[str, Constant] = self.once(f"constants of {kind}", dict)
+        return self._shared(kind) | {"graph": graph, "num_nodes": nodes, "constants": constants}
+
+    def _shared(self, kind: str) -> dict[str, Any]:
+        """The arguments that all views of parts of this graph have in common."""
+        return {
+            "transport": self.transport, "counts": self.counts, "name": self.name, "wires": self.wires,
+            "clock": self.clock, "rules": self.rules, "kind": kind, "_fixed": self.once(f"of {kind}", dict),
+        }  # fmt: skip
 
     def at(self, nodes: Space) -> PygView:
         found = next((part for part in self.parts.values() if part.nodes is nodes), None)
@@ -69,6 +79,24 @@ class TypedView(PygView):
             "edges", len(edges_a), ids=ids, edge_ids=ids, targets=lambda: self.apart.edge_index[name][1], whole=True,
             ends=(self.parts[source].nodes, self.parts[target].nodes),
         )  # fmt: skip
+
+    @cached_property
+    def between(self) -> "dict[Relation, RelationView]":
+        """The view of each relation."""
+        return {name: self._relation(name, edges) for name, edges in self.relations.items()}
+
+    def _relation(self, name: Relation, edges: Space) -> "RelationView":
+        return RelationView(**self._of_relation(name, edges))
+
+    def _of_relation(self, name: Relation, edges: Space) -> dict[str, Any]:
+        source, target = self.parts[name[0]], self.parts[name[2]]
+        return self._shared("__".join(name)) | {
+            "graph": RankGraph.of(target.graph.rows, self.apart.graph.edges[name]), "num_nodes": target.num_nodes,
+            "whole": self, "ends": (source, target), "space": edges, "relation": name,
+        }  # fmt: skip
+
+    def over(self, edges: Space) -> "RelationView | None":
+        return next((view for view in self.between.values() if view.space is edges), None)
 
     @kept
     def sets(self) -> Sets:
@@ -176,6 +204,58 @@ class TypeView(PygView):
 
     def reduce(self, x: Tensor) -> Tensor:
         return self.whole.reduce(x)
+
+
+@dataclass(eq=False, kw_only=True)
+class RelationView(PygView):
+    """The edges of one relation: from the rows of one type, which cross, to owned rows of the same or another type.
+
+    Rows cross as they are, once for all relations that read them.
+    """
+
+    whole: TypedView
+    ends: tuple[TypeView, TypeView]  # of sources, of targets
+    space: Space  # the edges
+    relation: Relation
+
+    @property
+    def targets(self) -> TypeView:
+        return self.ends[1]
+
+    @property
+    def sources(self) -> TypeView:
+        return self.ends[0]
+
+    @property
+    def nodes(self) -> Space:
+        return self.targets.nodes
+
+    @property
+    def edges(self) -> Space:
+        return self.space
+
+    @property
+    def sets(self) -> Sets:
+        return self.whole.sets
+
+    @property
+    def arc_ids(self) -> Tensor:
+        return self.space.ids
+
+    @property
+    def features(self) -> Tensor:
+        """Features of the sources."""
+        return self.sources.features
+
+    @property
+    def known_sources(self) -> Tensor:
+        return self.sources.known_sources
+
+    def reduce(self, x: Tensor) -> Tensor:
+        return self.whole.reduce(x)
+
+    def plan(self, x: Tensor, layer: int, shape: LayerShape) -> LayerPlan:
+        return LayerPlan(layer=layer, sends="input", width=shape.in_width, rows=self.num_nodes)
 
 
 def _no_arcs(rows: Any) -> Arcs:

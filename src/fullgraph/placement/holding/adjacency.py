@@ -33,10 +33,15 @@ class Arcs:
     undirected: bool = False  # has the reverse of every arc between owned rows
     attr: Tensor | None = None  # [e, K] features of arcs; only a user's own model reads them
     fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; of a typed graph, EDGE_TYPE
+    num_sources: int | None = None  # owned columns, if sources are nodes of another type; None: num_owned
 
     @property
     def num_owned(self) -> int:
         return len(self.indptr) - 1
+
+    @property
+    def owned_columns(self) -> int:
+        return self.num_owned if self.num_sources is None else self.num_sources
 
     @property
     def device(self) -> torch.device:
@@ -66,7 +71,7 @@ class Arcs:
     def keep(self, mask: Tensor) -> "Arcs":
         """Only the arcs where `mask` is true."""
         kept = torch.nn.functional.pad(mask.cumsum(0), (1, 0))
-        pattern = Arcs(kept[self.indptr], self.indices[mask], None, self.num_halo)
+        pattern = Arcs(kept[self.indptr], self.indices[mask], None, self.num_halo, num_sources=self.num_sources)
         return pattern.with_values(self, lambda values: values[mask])
 
     def sources_of(self, rows_n: Tensor) -> Tensor:
@@ -144,9 +149,9 @@ class Arcs:
         """Arcs from owned rows, and arcs from halo rows (columns counted from the first halo row)."""
         if self.num_halo == 0:
             return self, Arcs(torch.zeros_like(self.indptr), self.indices[:0], _head(self.weight), 0)
-        is_inner = self.indices < self.num_owned
+        is_inner = self.indices < self.owned_columns
         inner, outer = replace(self.keep(is_inner), undirected=self.undirected), self.keep(~is_inner)
-        return inner, Arcs(outer.indptr, outer.indices - self.num_owned, outer.weight, self.num_halo)
+        return inner, Arcs(outer.indptr, outer.indices - self.owned_columns, outer.weight, self.num_halo)
 
 
 def _head(weight: Tensor | None) -> Tensor | None:
@@ -198,6 +203,16 @@ class Matrices:
             self.groups,
             None if self.kind_e is None else self.kind_e[: arcs.num_arcs],
         )
+
+    def renumbered(self, number_h: Tensor) -> "Matrices":
+        """M over halo rows in another order: number_h[j] is the new number of halo row j."""
+        owned = torch.arange(self.inner.shape[1], dtype=torch.int32, device=number_h.device)
+        columns = torch.cat([owned, len(owned) + number_h.int()])
+        outer, scale = self.outer, self.outer.col_scale
+        pattern = outer.structure.first(outer.shape[0], outer.shape[1], number_h)
+        scale = None if scale is None else torch.empty_like(scale).index_copy_(0, number_h, scale)
+        arcs = self.arcs.first(self.arcs.num_rows, self.arcs.num_cols, columns) if self.arcs.num_arcs else self.arcs
+        return replace(self, outer=Adjacency(pattern, outer.weight, outer.row_scale, scale), arcs=arcs)
 
     def to(self, device: torch.device) -> "Matrices":
         groups = None if self.groups is None else self.groups.to(device)
@@ -275,13 +290,14 @@ def build(
     elif aggregation == "mean":
         degree = arcs.degree(dtype)
         row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
-    none = Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], n + h)
+    columns = arcs.owned_columns
+    none = Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], columns + h)
     if joined:
         outer = Arcs(none.indptr, none.indices, _head(arcs.weight), 0)
-        return Matrices(_matrix(arcs, n + h, row, col, dtype), _matrix(outer, 0, row, None, dtype), none)
+        return Matrices(_matrix(arcs, columns + h, row, col, dtype), _matrix(outer, 0, row, None, dtype), none)
     inner, outer = arcs.split()
     return Matrices(
-        _matrix(inner, n, row, None if col is None else col[:n], dtype),
+        _matrix(inner, columns, row, None if col is None else col[:n], dtype),
         _matrix(outer, h, row, None if col is None else col[n:], dtype),
         none,
     )

@@ -27,7 +27,11 @@ Counts = tuple[int, ...]  # by rank
 def covered(rows: LayerRows, dtype: torch.dtype, transport: Transport, name: str) -> LayerRows:
     """The same layer with the fewest rows and sums in its halo; only for a layer that computes weighted sums."""
     device, halo_ids = rows.halo_ids.device, rows.halo_ids.cpu()
-    outer, sums, counts = divided(rows.matrices.outer.to(device="cpu"), rows.route.recv_counts, dtype)
+    outer, given = rows.matrices.outer.to(device="cpu"), rows.route.recv_counts
+    owner_h = torch.repeat_interleave(torch.arange(len(given)), torch.tensor(given))
+    alone_h = torch.from_numpy(cover_columns(outer.structure.indptr.numpy(), outer.structure.indices.numpy(), given))
+    outer, sums, owner_H = divided(outer, alone_h, owner_h, dtype)
+    counts = tuple(torch.bincount(owner_H, minlength=len(given)).tolist())
     matrix, sent = _asked(sums, counts, rows, transport, name)
     numbers = HaloRoute(torch.arange(sum(sent)), sent, counts, sum(sent))
     return replace(
@@ -39,16 +43,17 @@ def covered(rows: LayerRows, dtype: torch.dtype, transport: Transport, name: str
     )
 
 
-def divided(outer: Adjacency, counts: Counts, dtype: torch.dtype) -> tuple[Adjacency, Adjacency, Counts]:
-    """Divide the halo's matrix [R, h] into two:  outer = new [R, H] . sums [H, h],  with the smallest H by owner.
+def divided(
+    outer: Adjacency, alone_h: Tensor, owner_h: Tensor, dtype: torch.dtype
+) -> tuple[Adjacency, Adjacency, Tensor]:
+    """Divide the halo's matrix [R, h] into two:  outer = new [R, H] . sums [H, h].
 
-    counts: halo rows by owner. The third result is H by owner; a row of `sums` has columns of one owner. A sum crosses
-    divided by its number of rows, because a codec may not have the range of the sum. dtype: of factors.
+    alone_h: mask of the halo rows that cross as they are. owner_h: by halo row, a number; the columns of a row of
+    `sums` have the same one, which the third result [H] has in ascending order. A sum crosses divided by its number of
+    rows, because a codec may not have the range of the sum. dtype: of factors.
     """
-    s, ranks = outer.structure, len(counts)
+    s = outer.structure
     columns_e, rows_e, size = s.indices.long(), s.rows, max(1, s.num_rows)
-    alone_h = torch.from_numpy(cover_columns(s.indptr.numpy(), s.indices.numpy(), counts))
-    owner_h = torch.repeat_interleave(torch.arange(ranks), torch.tensor(counts))
     summed_e = ~alone_h[columns_e]
     pairs, place_e = torch.unique(owner_h[columns_e[summed_e]] * size + rows_e[summed_e], return_inverse=True)
 
@@ -82,7 +87,7 @@ def divided(outer: Adjacency, counts: Counts, dtype: torch.dtype) -> tuple[Adjac
     terms_H = sums.structure.indptr.diff().to(dtype)
     new = Adjacency(new.structure, new.weight, outer.row_scale, terms_H)
     sums = Adjacency(sums.structure, sums.weight, 1 / terms_H)
-    return new, sums, tuple(torch.bincount(owner_H, minlength=ranks).tolist())
+    return new, sums, owner_H[order_H]
 
 
 def _asked(

@@ -15,7 +15,7 @@ from torch import Tensor
 from fullgraph.placement.halo import asked_of_owners, narrowed
 from fullgraph.placement.holding.adjacency import Matrices
 from fullgraph.placement.rank_graph import RankGraph
-from fullgraph.plan import CoverRoute, HaloRoute
+from fullgraph.plan import CoverRoute, HaloRoute, HostRoutes
 from fullgraph.transport import Key, Transport
 
 # Per graph layer: how many hops from a training node its output is read; None: everywhere.
@@ -34,6 +34,7 @@ class LayerRows:
     route: HaloRoute  # of numbers, such as ids
     matrices: Matrices
     cover: CoverRoute | None = None  # of rows and sums of rows; None: rows take `route`
+    by_host: HostRoutes | None = None  # if rows of other hosts cross once for all ranks of this one
 
     def first(self, targets: int, sources: int, transport: Transport, name: str) -> "LayerRows":
         """The same layer for fewer rows; all arcs into them come from the first `sources` rows or the halo."""

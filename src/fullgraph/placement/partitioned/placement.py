@@ -14,7 +14,7 @@ from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import counted
-from fullgraph.transport import Transport
+from fullgraph.transport import Transport, hosts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,11 @@ class Partitioned(AllLayers):
 
     channels: ClassVar[str] = "halo"
     by_relation: ClassVar[bool] = True
-    no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo", "cover"}
+    no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo", "cover", "by_host"}
 
     keep_halo: bool = True  # both: see layer_plans.py
     cover: bool = False
+    by_host: bool = False  # if there are several hosts of several ranks, a row crosses once for all ranks of a host
 
     @property
     def rules(self) -> Rules:
@@ -64,6 +65,7 @@ class Partitioned(AllLayers):
             num_nodes=nodes,
             counts=counts,
             whole=whole,
+            hosts=hosts_of(transport, f"setup/{name}") if self.by_host else None,
             attends=aggregation in ATTENDS,
         )
 

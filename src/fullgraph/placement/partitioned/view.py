@@ -13,16 +13,18 @@ from torch import Tensor
 
 from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, RowFacts, Sides
+from fullgraph.exchange import Channel, HostChannel, RowFacts, Sides, Wire
 from fullgraph.graph_types import NODE_TYPE
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
 from fullgraph.ops import Groups, RelationArcs, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares, fine
+from fullgraph.placement.holding.by_host import by_host, largest_of_hosts
 from fullgraph.placement.holding.cover import covered
 from fullgraph.placement.holding.live import LayerRows, Live
 from fullgraph.placement.known import KnownHalo, with_first
 from fullgraph.placement.view import ChannelView
+from fullgraph.plan import Route, WholeRoute
 
 
 @dataclass(eq=False, kw_only=True)
@@ -31,7 +33,7 @@ class PartitionedView(ChannelView):
 
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
-    covers: dict[int | None, LayerRows] = field(default_factory=dict)  # as `fewer`; None: the layers of all rows
+    crossed: dict[tuple[int | None, bool], LayerRows] = field(default_factory=dict)  # by (layer as in `fewer`, covers)
     _crossing: dict[int, LayerRows] = field(default_factory=dict, init=False)
     _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
     _types: dict[int, Groups] = field(default_factory=dict, init=False)
@@ -55,7 +57,7 @@ class PartitionedView(ChannelView):
         return groups
 
     def relation_arcs(self, layer: int) -> RelationArcs:
-        return self.rows(layer).matrices.by_relation
+        return self._crossing.get(layer, self.rows(layer)).matrices.by_relation
 
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)
@@ -64,38 +66,67 @@ class PartitionedView(ChannelView):
         """The rows of a layer as they cross. drops: dropout follows, so that sums must be made after it."""
         if layer not in self._crossing:
             late = self.rules.cover and self.wires.at(layer).late
-            covers = self.rules.covers(attends=self.attends, drops=drops, late=late)
-            self._crossing[layer] = self._covered(layer) if covers else self.rows(layer)
+            covers = self.rules.covers(reads=self.attends or layer in self.rows_of, drops=drops, late=late)
+            self._crossing[layer] = self._crossed(layer, covers=covers)
         return self._crossing[layer]
 
-    def _covered(self, layer: int) -> LayerRows:
-        key = layer if layer in self.fewer else None
-        if key not in self.covers:
+    def _crossed(self, layer: int, *, covers: bool) -> LayerRows:
+        """The rows of a layer, with sums of rows (covers) and by host. Layers of all rows share them."""
+        if not covers and self.hosts is None:
+            return self.rows(layer)
+        key = layer if layer in self.fewer else None, covers
+        if key not in self.crossed:
             x = self.x if isinstance(self.x, Tensor) else self.x.weight
             assert x is not None
-            name = f"setup/{self.name} cover {layer}"
-            self.covers[key] = covered(self.rows(layer), fine(x.dtype), self.transport, name)
-        return self.covers[key]
+            name, kind = f"setup/{self.name} cover {layer}", fine(x.dtype)
+            rows, transport = self.rows(layer), self.transport
+            if self.hosts is None:
+                self.crossed[key] = covered(rows, kind, transport, name)
+            else:
+                self.crossed[key] = by_host(rows, self.hosts, kind if covers else None, transport, name)
+        return self.crossed[key]
 
-    def layer_channel(self, layer: int, rows: LayerRows) -> Channel:
+    def layer_channel(self, layer: int, rows: LayerRows) -> Channel | HostChannel:
         """The channel that brings a layer's halo."""
         return self.channel(f"layer{layer}", lambda: self._build(layer, rows))
 
-    def _build(self, layer: int, rows: LayerRows) -> Channel:
+    def _build(self, layer: int, rows: LayerRows) -> Channel | HostChannel:
+        name, routes, first = f"{self.name}/layer{layer}", rows.by_host, sum(rows.route.recv_counts)
         ids = self.ids[: rows.sources]
-        return self.wires.at(layer).build(
-            name=f"{self.name}/layer{layer}",
-            route=rows.cover or rows.route,
+        if routes is not None:
+            ids = routes.ids
+        elif rows.cover is not None:
+            ids = rows.cover.numbers_of(ids)
+        channel = self.wires.at(layer).build(
+            name=name,
+            route=WholeRoute(routes.across) if routes is not None else rows.cover or rows.route,
             transport=self.transport,
             clock=self.clock,
             facts=RowFacts(
                 route=rows.route,
-                ids=Sides(ids if rows.cover is None else rows.cover.numbers_of(ids), rows.halo_ids),
+                ids=Sides(ids, rows.halo_ids[:first]),
                 grades=self._grades_of(layer, rows),
-                squares=None if self.attends else partial(column_squares, rows.matrices.outer),
+                squares=None if self.attends else partial(self._squares, layer, rows),
                 summed=not self.attends,
             ),
         )
+        if routes is None:
+            return channel
+
+        def fresh(what: str, route: Route) -> Channel:
+            return Wire().build(name=f"{name} {what}", route=route, transport=self.transport, clock=self.clock)
+
+        return HostChannel(routes, channel, fresh)
+
+    def _squares(self, layer: int, rows: LayerRows) -> Tensor:
+        """The sum of the squared weights by which readers multiply each row that crosses."""
+        squares_h = column_squares(rows.matrices.outer)
+        if rows.by_host is None or rows.by_host.handed is None:
+            return squares_h
+        first = sum(rows.route.recv_counts)
+        name = f"setup/{self.name} squares of readers {layer}"
+        others = halo_of(rows.by_host.handed.T, squares_h[first:, None], self.transport, name)
+        return squares_h[:first] + others[:, 0]
 
     def _graded(self) -> dict[int | None, Sides]:
         """The grades of rows, by layer that computes fewer rows; under None, the grades of all rows."""
@@ -107,9 +138,12 @@ class PartitionedView(ChannelView):
         """The grades of the rows and sums that cross for a layer; a sum has the highest one of its rows."""
         if not self._grades:
             return None
-        ours = self._grades[None].owned[: rows.sources]
-        ours = ours if rows.cover is None else rows.cover.numbers_of(ours)
-        return Sides(ours, halo_of(rows.route, ours, self.transport, f"setup/{self.name} grades {layer}"))
+        ours, name = self._grades[None].owned[: rows.sources], f"setup/{self.name} grades {layer}"
+        if rows.by_host is not None:
+            ours = largest_of_hosts(rows.by_host, ours, self.transport, name)
+        elif rows.cover is not None:
+            ours = rows.cover.numbers_of(ours)
+        return Sides(ours, halo_of(rows.route, ours, self.transport, name))
 
     def num_targets(self, layer: int) -> int:
         return self.rows(layer).targets
@@ -182,7 +216,8 @@ class SourceMessage:
     def _require_rows(self) -> None:
         if self.rows.cover is not None:
             raise InputError(
-                "a layer reads or maps single rows of other ranks, and sums of rows crossed; add -o cover=false"
+                "a layer reads or maps single rows of other ranks, and sums of rows crossed: its convolution must not "
+                "have sums = True"
             )
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
@@ -205,7 +240,10 @@ def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) 
         read = row_map(x, view.ids) if is_input else row_map.dense(x, view.ids)
         posted, token = channel.begin(_dense(read).to(view.ids.device), mapped=mapped)
         return SourceMessage(rows, read if is_input else posted, lambda: channel.end(token))
-    x, token = channel.begin(x, relu=row_map.relu, mapped=mapped, device=view.ids.device)
+    if rows.by_host is not None and x.device != view.ids.device:  # a product makes the rows that cross
+        _, token = channel.begin(x.to(view.ids.device), relu=row_map.relu)
+    else:
+        x, token = channel.begin(x, relu=row_map.relu, mapped=mapped, device=view.ids.device)
 
     def halo() -> Tensor:
         # Halo rows were activated before they crossed; dropout comes afterwards, with the owner's mask.

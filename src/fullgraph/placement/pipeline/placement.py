@@ -152,5 +152,6 @@ class Pipeline(Placement):
             order="given",
             keep_halo=False,
             cover=True,
+            by_host=True,
             sends="mapped" if self.sends == "mapped" else "narrow",
         )
