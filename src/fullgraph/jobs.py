@@ -14,7 +14,7 @@ from fullgraph.preparing import is_cut, prepare, require_run_fits
 from fullgraph.recutting import recut
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
-from fullgraph.run import Run
+from fullgraph.run import Run, not_in_parts
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
@@ -27,7 +27,9 @@ from fullgraph.transport.gather import text_of_first
 
 def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, fork_server: ForkServer | None) -> None:
     """Run the ranks; if one dies, resume from the newest complete checkpoint, as often as the run allows."""
-    require_run_fits(read_manifest(config.shards_in(run.path)), config.model, config.train)
+    manifest = read_manifest(config.shards_in(run.path))
+    in_parts = not not_in_parts(config, config.parts, manifest.graph)
+    require_run_fits(manifest, config.model, config.train, in_parts=in_parts)
     for restart in range(config.train.max_restarts + 1):
         try:
             arguments = [str(run.path), job]

@@ -18,17 +18,28 @@ from fullgraph.data.splits import is_drawn
 from fullgraph.errors import InputError, explain
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
-from fullgraph.partition import GraphFacts, Manifest, Metis, facts_of, is_partition_folder, read_manifest
+from fullgraph.partition import (
+    GraphFacts,
+    Manifest,
+    Metis,
+    facts_of,
+    is_partition_folder,
+    open_part,
+    read_manifest,
+    whole_part,
+)
 from fullgraph.recipes import Strategy
 from fullgraph.remarks import remarks
 from fullgraph.report import Phases
+from fullgraph.report.memory import MemoryPlan
 from fullgraph.report.terminal import note
-from fullgraph.resources import require_memory, require_ranks
-from fullgraph.run import Run, require_types
+from fullgraph.resources import free_memory, require_memory, require_ranks
+from fullgraph.run import Run, not_in_parts, planner_for, require_types
 from fullgraph.storage import scratch
 from fullgraph.tasks import TaskSpec, check_task, fitted, task_for
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import SHARDS, RunFolder
+from fullgraph.words import bytes_in
 
 
 @runtime_checkable
@@ -44,6 +55,7 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
     """Fill the run's folder: shards (unless the graph is a folder of shards) and the resolved config."""
     folder = run.path
     try:
+        check_host_memory(config)
         if not isinstance(graph, Graph) and is_cut(graph):
             config, manifest = _with_shards(config, Path(graph))
             task = task_for(config.train.task, manifest.graph, cut=True)
@@ -141,6 +153,35 @@ def check_placement(config: Run) -> None:
     task.check_placement(layout, inductive=config.train.inductive)
 
 
+def check_host_memory(config: Run) -> None:
+    """Refuse a run that was given a memory to stay within, and cannot, before anything is read."""
+    given = config.train.host_memory
+    if given == "auto" or isinstance(config.strategy, Chooser):
+        return
+    reason = not_in_parts(config, config.parts or 1)
+    if reason:
+        raise InputError(f"--host-memory {given}: {reason}")
+
+
+def memory_plan(config: Run, graph: Graph | Path) -> MemoryPlan:
+    """The memory plan of a run on one rank, without its features: a graph, or a folder of shards."""
+    if isinstance(graph, Graph):
+        task, graph = fitted(config.train.task, graph, config.train.seed, config.split)
+        facts = facts_of(graph)
+        if facts.sparse:
+            raise InputError("--memory: sparse features stay in memory; give dense features")
+        part = whole_part(graph)
+    else:
+        part = open_part(graph, 0, verify=False)
+        facts = part.manifest.graph
+        task = task_for(config.train.task, facts, cut=True)
+    config = with_task(replace(config, parts=1), task, facts)
+    reason = not_in_parts(config, part.parts, facts)
+    if reason:
+        raise InputError(f"--memory: {reason}")
+    return planner_for(config, part, on_disk=True).plan(bytes_in(config.train.host_memory) or free_memory())
+
+
 def check_types(config: Run, facts: GraphFacts) -> None:
     """Refuse a model that does not fit the graph's types, and what cannot train on a typed graph."""
     require_types(config.model, facts)
@@ -176,10 +217,13 @@ def new_folder(config: Run, out: str | Path | None) -> Path:
 COPIES = 3  # of the weights: current weights, gradients, best weights; the optimizer's copies are added
 
 
-def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
-    """Refuse a run that cannot fit, before its ranks allocate memory, descriptors, ports or threads."""
+def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig, *, in_parts: bool = False) -> None:
+    """Refuse a run that cannot fit, before its ranks allocate memory, descriptors, ports or threads.
+
+    in_parts: its layers can be computed in parts, so its ranks find out what fits.
+    """
     require_ranks(manifest.parts, config.threads)
-    if config.device == "cpu":
+    if config.device == "cpu" and not in_parts:
         width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
         outline = spec.outline(manifest.graph.features, width)
         with own_code(outline):

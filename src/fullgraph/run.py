@@ -1,5 +1,6 @@
 """A run as a value, its file, and the function that builds a rank's trainer from it."""
 
+import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,16 +10,18 @@ from torch import Tensor, nn
 
 from fullgraph.axes import FEATURE_KINDS, MODELS, STRATEGIES
 from fullgraph.data.splits import Drawn
-from fullgraph.device import device_of, require
+from fullgraph.device import HOST, device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, ModelSpec, NodeEmbedding, check_spec
-from fullgraph.own_code import own_code, told, unfit
+from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
-from fullgraph.placement import AllLayers, Placement, Shard, WholeStep
+from fullgraph.placement import AllLayers, Partitioned, Placement, Shard, WholeStep
+from fullgraph.placement.streamed import Planner, planner_of, streamed_shard, why_not
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
 from fullgraph.reference import checksum_of, files_in, packed, reference_to
 from fullgraph.report import Meter
+from fullgraph.resources import free_memory
 from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
@@ -28,7 +31,7 @@ from fullgraph.train.trackers import require_tracker
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
-from fullgraph.words import count
+from fullgraph.words import bytes_in, count
 
 SCHEMA = 3  # version of config.json; schema 2 dropped input features silently, schema 1 had no schema number
 
@@ -137,14 +140,18 @@ def _files_in(tree: dict[str, Any]) -> set[str]:
     return files_in({name: value for name, value in tree.items() if name != "graph"})
 
 
-def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
-    """Build a rank's trainer: the one place where a run's values become objects."""
+def build_trainer(run: Run, part: Part, transport: Transport, scratch: Path | None = None) -> Trainer:
+    """Build a rank's trainer: the one place where a run's values become objects.
+
+    scratch: the folder for rows that do not fit in memory, if the run names none.
+    """
     config, spec, facts = run.train, run.model, part.manifest.graph
     allow_tf32(config.precision)
     device = devices_of(run, transport.rank)[0]
     meter = Meter(device, detail=config.report or config.trace)
     probe = meter if meter.detail else None
-    shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting, probe))
+    counting = Counting(transport, meter.sent, meter.waiting, probe)
+    shard = shard_within(run, part, counting, scratch)
     model = build_model(run, facts, shard.full.ids).to(device)
     for name, held in model.named_modules():
         if isinstance(held, NodeEmbedding):  # a typed model has at most one
@@ -206,6 +213,62 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
     if not isinstance(shard, Shard):
         raise unfit(placement.place, f"returned {told(shard)}: return a fullgraph.placement.Shard")
     return shard
+
+
+def shard_within(run: Run, part: Part, transport: Transport, scratch: Path | None) -> Shard:
+    """A rank's shard within the run's memory: with all rows in memory if they fit, else with rows in stores."""
+    config, facts, given = run.train, part.manifest.graph, run.train.host_memory != "auto"
+    reason = not_in_parts(run, transport.size, facts)
+    if reason and given:
+        raise InputError(f"--host-memory {config.host_memory}: {reason}")
+    budget = bytes_in(config.host_memory) or free_memory()
+    if reason or (not given and (surely_fits(run, part, budget) or not is_ours(run.model))):
+        return build_shard(run, part, transport)
+    planner = planner_for(run, part)
+    plan = planner.plan(budget)
+    if not plan.streams:
+        return replace(build_shard(run, part, transport), memory=plan)
+    folder = Path(config.scratch) if config.scratch else scratch or Path(tempfile.gettempdir())
+    placement = placement_of(run)
+    assert isinstance(placement, Partitioned)
+    return streamed_shard(placement, part, transport, planner, plan, folder)
+
+
+def planner_for(run: Run, part: Part, *, on_disk: bool | None = None) -> Planner:
+    """What finds the memory plan of a run whose layers can be computed in parts.
+
+    on_disk: whether the part is files when it trains; None: whether it is now.
+    """
+    placement, model = placement_of(run), build_model(run, part.manifest.graph)
+    assert isinstance(placement, Partitioned)
+    assert isinstance(model, Chain)
+    on_disk = part.folder is not None if on_disk is None else on_disk
+    return planner_of(placement, part, model, run.model.aggregation, on_disk=on_disk)
+
+
+def not_in_parts(run: Run, ranks: int, facts: GraphFacts | None = None) -> str:
+    """Why the layers of a run cannot be computed in parts, with the way out; empty if they can."""
+    if hasattr(run.model, "distributed"):
+        return f"{run.model.name} is a model of your own: use --message-memory, or one of gcn, sage, gin, gat"
+    if getattr(run.model, "norm", "") == "batch":
+        return "a batch norm needs all rows at once: use --norm layer"
+    if getattr(run.model, "typed", False) or (facts is not None and facts.types):
+        return "typed graphs are trained in memory: use more machines, or the features of one type"
+    tables = getattr(run.train.task, "predicts", ())
+    if (facts is not None and facts.pairs) or any(table.of == "pairs" for table in tables):
+        return "link prediction needs all rows at once: use more machines"
+    if run.train.checkpoint_layers:
+        return "parts are computed again in any case: leave out --checkpoint-layers"
+    if run.train.device != HOST:
+        return "on a GPU use --features-on host or --checkpoint-layers; layers in parts are for --device cpu"
+    return why_not(placement_of(run), ranks, sparse=facts is not None and facts.sparse)
+
+
+def surely_fits(run: Run, part: Part, free: int) -> bool:
+    """Whether a run takes so little that it needs no plan: several times the rows of its layers are less."""
+    numbers = 2 * part.manifest.graph.features + 10 * run.model.layers * run.model.hidden
+    item: int = getattr(torch, run.train.dtype).itemsize
+    return len(part.ids) * numbers * item + 100 * int(part.indptr[-1]) < free
 
 
 def rows_alone(run: Run, part: Part, transport: Transport) -> Shard:

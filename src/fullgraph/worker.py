@@ -66,9 +66,11 @@ class Rank:
         self.part = open_part(self.shards, transport.rank, split=self.run.column)
         if self.part.manifest.checksum != self.run.shards_checksum:
             raise InputError(f"{self.shards} are not the shards this run began with; restore those, or start a new run")
-        self.trainer = build_trainer(self.run, self.part, transport)
+        self.trainer = build_trainer(self.run, self.part, transport, folder)
         self.transport = self.trainer.shard.transport  # the same transport, with counters
         self.leads = transport.rank == 0  # rank 0 writes the record
+        if self.trainer.shard.memory is not None and self.leads:
+            phases.display.line(str(self.trainer.shard.memory))
 
 
 def threads_per_rank() -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fullgraph.axes import MODELS
 from fullgraph.commands.shared import (
     FeaturesOption,
     GraphArgument,
@@ -16,13 +17,16 @@ from fullgraph.commands.shared import (
     PartsOption,
     ReversesOption,
     SplitOption,
+    chosen_from,
     partitioner_of,
     print_json,
     with_fields,
 )
 from fullgraph.display import shown
 from fullgraph.errors import InputError
+from fullgraph.model_options import KINDS, StackOptions
 from fullgraph.named import pairs_of
+from fullgraph.options import options_of, run_of
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.train.config import TrainConfig
@@ -85,8 +89,9 @@ def partition(
     print(f"wrote {out}")
 
 
-@with_fields(TrainConfig)
+@with_fields(*KINDS, TrainConfig)
 def inspect(
+    ctx: typer.Context,
     graph: GraphArgument,
     parts: PartsOption = 2,
     partitioner: PartitionerName = "metis",
@@ -96,12 +101,23 @@ def inspect(
         int | None, typer.Option(min=1, help="also count the rows that cross between hosts of so many ranks")
     ] = None,
     as_json: JsonOption = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="print the memory plan of a run on one rank, with the options below")
+    ] = False,
+    model: Annotated[str | None, chosen_from(MODELS, default="sage")] = None,
+    layers: int = StackOptions.layers,
+    hidden: int = StackOptions.hidden,
+    host_memory: str = TrainConfig.host_memory,
+    precompute: bool = TrainConfig.precompute,
     option: OldOption = [],  # noqa: B006
 ) -> None:
     """Describe a graph and the quality of a partition: edges cut, halo rows, each rank's share, and advice.
 
-    Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
+    Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --memory --host-memory 8GiB
     """
+    if memory:
+        _print_plan(graph, options_of(ctx), as_json=as_json)
+        return
     from fullgraph.cutting import cut
     from fullgraph.data import Graph, as_union
     from fullgraph.data.describe import describe, describe_typed
@@ -140,6 +156,31 @@ def inspect(
     print_quality(figures, method)
     for remark in found:
         print(f"- {remark}")
+
+
+def _print_plan(graph: str, given: dict[str, Any], *, as_json: bool) -> None:
+    from fullgraph.partition import is_partition_folder
+    from fullgraph.preparing import memory_plan
+
+    run = run_of({name: value for name, value in given.items() if name not in ("parts", "partitioner")})
+    with shown(errors=as_json) as display:
+        phases = Phases(display=display)
+        held = Path(graph) if is_partition_folder(Path(graph)) else as_graph(_read(graph, phases))
+        with phases("look", "planning the memory"):
+            plan = memory_plan(run, held)
+    if as_json:
+        print_json(asdict(plan))
+    else:
+        print("\n".join(plan.table()))
+
+
+def as_graph(graph: "Graph | TypedGraph") -> "Graph":
+    """Refuse a typed graph, which is trained in memory."""
+    from fullgraph.data import Graph
+
+    if not isinstance(graph, Graph):
+        raise InputError("--memory: typed graphs are trained in memory; leave it out")
+    return graph
 
 
 def _read(graph: str, phases: Phases) -> "Graph | TypedGraph":

@@ -5,6 +5,7 @@ from typing import Literal
 
 Sends = Literal["nothing", "input", "mapped"]
 Known = Literal["", "aggregate", "halo"]
+Lives = Literal["memory", "stores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class LayerPlan:
     known: Known = ""  # the precomputed part of its input: "aggregate", or "halo" (input rows of the halo)
     width: int = 0  # columns that cross
     rows: int = 0  # rows that it computes, summed over ranks
+    parts: int = 1  # it is computed in so many parts of a rank's rows, one after the other
+    lives: Lives = "memory"  # its rows: in memory, or in stores that may be files
 
     @property
     def maps_first(self) -> bool:

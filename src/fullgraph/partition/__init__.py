@@ -10,7 +10,7 @@ from fullgraph.data import Graph
 from fullgraph.errors import InputError, one_line
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition.base import Assignment, Partitioner, check_parts, check_seed, undirected_csr
-from fullgraph.partition.cut import cut_parts
+from fullgraph.partition.cut import cut_parts, whole_part
 from fullgraph.partition.fennel import Fennel
 from fullgraph.partition.layout import Quality, quality
 from fullgraph.partition.manifest import FileFact, GraphFacts, Manifest, facts_of, is_partition_folder, read_manifest
@@ -86,5 +86,6 @@ __all__ = [
     "read_names",
     "read_scaler",
     "undirected_csr",
+    "whole_part",
     "write_parts",
 ]

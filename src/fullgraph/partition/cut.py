@@ -6,6 +6,7 @@ Legend: n owned rows, h halo rows, e arcs into owned rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
@@ -18,7 +19,7 @@ from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 from fullgraph.partition.layout import INT32_MAX, Layout, arc_blocks, lay_out, quality
 from fullgraph.partition.manifest import describe
-from fullgraph.partition.part import EDGE_FIELD, NODE_FIELD, PAIRS, Part, assemble
+from fullgraph.partition.part import EDGE_FIELD, NODE_FIELD, PAIRS, Part, SparseRows, assemble
 
 
 def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
@@ -139,3 +140,19 @@ def cut_parts(
         return assemble(arrays, part, manifest, split)
 
     return tuple(one(part) for part in range(assignment.parts)) if rank is None else one(rank)
+
+
+def whole_part(graph: Graph) -> Part:
+    """The graph as one part, whose dense features are a shape without memory."""
+    import torch
+
+    assignment = Assignment(np.zeros(graph.num_nodes, np.int32), 1, "one part", 0)
+    layout = lay_out(graph, assignment)
+    manifest = describe(graph, assignment, features="none", split=0, figures=quality(graph, assignment, 0), files={})
+    arrays = structure_of(graph, layout, 0) | labels_of(graph, layout.owned[0])
+    arrays |= held_arcs(graph, layout, 0, graph.num_arcs)
+    arrays |= {"x": np.empty((0, graph.num_features), graph.x.dtype)}
+    part = assemble({name: a if a.flags.writeable else a.copy() for name, a in arrays.items()}, 0, manifest, 0)
+    assert not isinstance(part.x, SparseRows)
+    shape = torch.empty(graph.num_nodes, graph.num_features, dtype=part.x.dtype, device="meta")
+    return replace(part, x=shape)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,6 +69,7 @@ class Part:
     edge_fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name
     pairs: PartPairs | None = None
     undirected: bool = False  # True: the reverse of every arc between owned nodes exists; False: unknown
+    folder: Path | None = None  # of its files; None: it is in memory
 
 
 PAIRS = ("pair_index", "pair_ends", "pair_y", "pair_split")
@@ -85,8 +87,10 @@ def array_names(facts: GraphFacts) -> tuple[str, ...]:
     return structure + arcs + features + labels + fields + (PAIRS if facts.pairs else ())
 
 
-def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
-    """Build a part from its arrays; masks are [n, K] and `split` selects a column."""
+def assemble(
+    arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int, folder: Path | None = None
+) -> Part:  # fmt: skip
+    """Build a part from its arrays; masks are [n, K] and `split` selects a column. folder: of the arrays' files."""
     import torch
 
     facts = manifest.graph
@@ -120,4 +124,5 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
         node_fields={one.name: tensor[NODE_FIELD + one.name] for one in facts.node_fields},
         edge_fields={one.name: tensor[EDGE_FIELD + one.name] for one in facts.edge_fields},
         pairs=PartPairs(*(tensor[name] for name in PAIRS)) if facts.pairs else None,
+        folder=folder,
     )

@@ -81,7 +81,8 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
     if not 0 <= rank < manifest.parts:
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
-    return assemble(read_arrays(folder, manifest, rank, verify=verify), rank, manifest, split)
+    arrays = read_arrays(folder, manifest, rank, verify=verify)
+    return assemble(arrays, rank, manifest, split, Path(folder) / f"part-{rank}")
 
 
 def read_arrays(folder: str | Path, manifest: Manifest, rank: int, *, verify: bool = True) -> dict[str, Array]:

@@ -14,6 +14,7 @@ from fullgraph.partition import GraphFacts
 from fullgraph.placement.by_type import ByType, by_type, union_x
 from fullgraph.placement.rank_graph import RankGraph, Relation
 from fullgraph.placement.view import RankView
+from fullgraph.report.memory import MemoryPlan
 from fullgraph.transport import Transport
 
 
@@ -56,6 +57,7 @@ class Shard:
     executor: Executor
     transport: Transport
     facts: GraphFacts
+    memory: MemoryPlan | None = None  # where its rows live; None: in memory, without a plan
 
     @property
     def clock(self) -> Clock:

@@ -134,6 +134,11 @@ class RankView(Channels):
     def step(self) -> int:
         return self.clock.step
 
+    def run(self, model: nn.Module) -> Tensor:
+        """The model's output for the owned rows."""
+        out: Tensor = model(self.x, self.view)
+        return out
+
     def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
         """The plans of a model's layers; () for a user's own model."""
         return ()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fullgraph.graph_types import TypeShare
+from fullgraph.report.memory import MemoryPlan
 from fullgraph.report.spans import Share
 from fullgraph.storage import read_record, write_document
 from fullgraph.values import Range, Value, tree_of
@@ -108,6 +109,7 @@ class PlannedLayer(Value):
     known: str = ""  # aggregate, or halo (the halo's input rows)
     columns: Count = 0  # columns per sent row
     rows: Count = 0  # rows that it computes, summed over ranks
+    parts: Count = 1  # in so many parts, one after the other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,7 @@ class RankProfile(Value):
     bins: tuple[Bin, ...]
     traffic: tuple[Flow, ...]
     typical: tuple[Piece, ...] = ()
+    memory: tuple[MemoryPlan, ...] = ()  # one, of a run with --host-memory, or that was too large for the memory
 
 
 @dataclass(frozen=True, kw_only=True)

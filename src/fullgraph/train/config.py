@@ -70,6 +70,12 @@ class TrainConfig(Value):
             "of a layer's messages in a model of your own; beyond it, rows come in chunks; auto: a quarter of the free"
         ),
     ] = "auto"
+    host_memory: Annotated[
+        str,
+        Bytes(("auto",)),
+        Help("of a rank; a run that needs more computes its layers in parts, with rows on disk; auto: what is free"),
+    ] = "auto"
+    scratch: Annotated[str, Help("folder for rows on disk", "the run's folder")] = ""
     checkpoint_layers: Annotated[
         bool, Help("keep only the rows between layers; compute the rest again in the backward pass")
     ] = False

@@ -103,6 +103,8 @@ def write_predictions(
     files, so that two machines never write the same page.
     """
     folder = Path(order.out)
+    if order.embeddings and shard.memory is not None and shard.memory.streams:
+        raise InputError("embeddings: layers are computed in parts here, and only the output is kept; leave them out")
     with watched(model, order.embeddings) as seen:
         out = logits_of(model, shard)
     tables = _checked(task.tables(out, shard), spec)

@@ -80,7 +80,9 @@ class Profiler:
             versions=versions(),
             ranks=_aligned(ranks),
             plan=tuple(
-                PlannedLayer(layer=of.layer, sends=of.sends, known=of.known, columns=of.width, rows=of.rows)
+                PlannedLayer(
+                    layer=of.layer, sends=of.sends, known=of.known, columns=of.width, rows=of.rows, parts=of.parts
+                )
                 for of in self.trainer.shard.executor.plans(self.trainer.model)
             ),
             types=self.part.manifest.figures.types,
@@ -113,6 +115,7 @@ class Profiler:
             halo=tuple(part.recv_counts),
             bins=self.bins.bins,
             traffic=self._traffic(),
+            memory=() if shard.memory is None else (shard.memory,),
         )
 
     def _traffic(self) -> tuple[Flow, ...]:

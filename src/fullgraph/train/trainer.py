@@ -38,7 +38,7 @@ def logits_of(model: nn.Module, shard: Shard) -> Tensor:
     model.eval()
     try:
         with torch.no_grad():
-            logits: Tensor = model(shard.full.x, shard.full.view)
+            logits = shard.full.run(model)
     finally:
         model.train(was_training)
     return logits
@@ -221,7 +221,7 @@ def likely_cause(trainer: Trainer) -> str:
     """Name a likely reason for non-finite numbers, from the run's input and learning rate."""
     x, lr = trainer.shard.train.x, trainer.config.lr
     values = x if isinstance(x, Tensor) else x.weight
-    largest = float(values.abs().max()) if values is not None and values.numel() else 0.0
+    largest = max(-float(values.min()), float(values.max())) if values is not None and values.numel() else 0.0
     if lr > 0.1:
         return f"the learning rate {lr:g} is high; start again with --lr {max(lr / 10, 1e-3):.2g} or less"
     if largest > 1e3:

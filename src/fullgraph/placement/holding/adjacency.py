@@ -253,8 +253,12 @@ def fine(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.itemsize == 2 else dtype
 
 
-def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> Matrices:
+def build(
+    arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype, *, joined: bool = False
+) -> Matrices:  # fmt: skip
     """The matrix of an aggregation, normalised with global degrees (halo degrees come from their owners).
+
+    joined: owned and halo columns are one matrix, `inner`, so that a row's sum has one order.
 
     gcn:  D^-1/2 (A + I) D^-1/2      mean:  D^-1 A      sum:  A      attention:  the pattern of A + I
     relations:  D_r^-1 A_r for every relation r, as one matrix with groups of rows
@@ -286,11 +290,16 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
     elif aggregation == "mean":
         degree = arcs.degree(dtype)
         row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
+    columns = arcs.owned_columns
+    none = Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], columns + h)
+    if joined:
+        outer = Arcs(none.indptr, none.indices, _head(arcs.weight), 0)
+        return Matrices(_matrix(arcs, columns + h, row, col, dtype), _matrix(outer, 0, row, None, dtype), none)
     inner, outer = arcs.split()
     return Matrices(
-        _matrix(inner, arcs.owned_columns, row, None if col is None else col[:n], dtype),
+        _matrix(inner, columns, row, None if col is None else col[:n], dtype),
         _matrix(outer, h, row, None if col is None else col[n:], dtype),
-        Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], arcs.owned_columns + h),
+        none,
     )
 
 

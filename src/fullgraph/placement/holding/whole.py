@@ -31,9 +31,9 @@ def share_matrices(
 
     def bundle(leaders: Leaders) -> Bundle | None:
         made = make(leaders)
-        return None if made is None else _pack(made)
+        return None if made is None else pack(made)
 
-    return _unpack(share(bundle, transport, name))
+    return unpack(share(bundle, transport, name))
 
 
 class _Packer:
@@ -68,7 +68,8 @@ class _Packer:
         return number
 
 
-def _pack(values: Mapping[str, Patterned]) -> Bundle:
+def pack(values: Mapping[str, Patterned]) -> Bundle:
+    """Matrices and their transposes as tensors with a description; tensors that several use are listed once."""
     packer = _Packer()
     facts: dict[str, dict[str, int | None]] = {}
     for name, value in values.items():
@@ -81,7 +82,9 @@ def _pack(values: Mapping[str, Patterned]) -> Bundle:
     return Bundle([packer.structures, facts], packer.tensors)
 
 
-def _unpack(bundle: Bundle) -> dict[str, Patterned]:
+def unpack(bundle: Bundle) -> dict[str, Patterned]:
+    """The matrices that `pack` took apart."""
+
     def tensor(number: int | None) -> Tensor | None:
         return None if number is None else bundle.tensors[number]
 
