@@ -342,10 +342,11 @@ def test_real_processes():
     compare(Jumping, 2, run=run_processes)
 
 
-def near(graph, hops):
-    """The nodes that are at most so many hops from a training node, counted apart from the code."""
+def near(graph, hops, also=()):
+    """The nodes that are at most so many hops from a training node or one of `also`, counted apart from the code."""
     source, target = graph.edge_index
-    found = [np.asarray(graph.train_mask[:, 0])]
+    found = [np.array(graph.train_mask[:, 0])]
+    found[0][list(also)] = True
     for _ in range(hops):
         found.append(found[-1].copy())
         found[-1][source[found[-2][target]]] = True

@@ -249,9 +249,10 @@ def test_real_processes():
 
 
 def test_layers_compute_only_rows_that_the_loss_reads(monkeypatch):
-    """The last layers compute the training papers, the ones before them what those read: one row of a type at least."""
+    """The last layers compute training papers and a row of each other type, the ones before them what those read."""
     union = few(1)[0]
-    counted, starts = near(union, 2), union.types.starts
+    starts = union.types.starts
+    counted = near(union, 2, also=(starts[0], starts[2]))  # an author and a venue
     computed = []
     spread = LiveRelation.spread
     monkeypatch.setattr(LiveRelation, "spread", lambda part, out: computed.append(part) or spread(part, out))
