@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fullgraph.data import Graph
 from fullgraph.errors import InputError
 from fullgraph.nn import GAT, GCN, GCNII, GIN, GraphSAGE, ResGCN
 from fullgraph.partition import Assignment, cut_parts
@@ -134,6 +135,15 @@ def big_part(nodes=8000):
     return cut_parts(graph, Assignment(np.zeros(nodes, np.int32), 1, "case", 0), 0)
 
 
+def chain_part(nodes):
+    """A graph in which each node's neighbours are those before and after it, so parts read few rows of others."""
+    steps = np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
+    graph = random_graph(nodes=nodes, arcs=0, features=16)
+    masks = {name: getattr(graph, f"{name}_mask") for name in ("train", "val", "test")}
+    graph = Graph(np.concatenate([steps, steps[::-1]], 1), graph.x, graph.y, masks)
+    return cut_parts(graph, Assignment(np.zeros(nodes, np.int32), 1, "case", 0), 0)
+
+
 @pytest.fixture(scope="module")
 def part():
     return big_part()
@@ -157,13 +167,16 @@ def test_the_smallest_budget_that_is_named_is_enough(planner):
     assert plan.peak <= least < plan.whole
 
 
-def test_more_memory_holds_more_stores_and_needs_fewer_parts(planner):
+def test_more_memory_holds_more_stores_and_needs_fewer_parts():
+    planner = planner_for(Run(model=GraphSAGE(layers=3, hidden=64)), chain_part(40_000))
     least, whole = smallest(planner), planner.plan(1 << 40).whole
     plans = [planner.plan(int(budget)) for budget in np.linspace(least, whole, 6)]
-    assert plans[0].parts > plans[-2].parts
     assert all(plan.peak <= plan.budget for plan in plans)
     assert not plans[-1].streams
-    assert any("memory" in line.lives and line.what.startswith("store") for plan in plans for line in plan.lines)
+    held = [[line.lives for line in plan.lines if line.what.startswith("store")].count("memory") for plan in plans[:-1]]
+    assert held == sorted(held)
+    assert held[0] < held[-1]
+    assert plans[0].parts > plans[-2].parts
 
 
 @pytest.mark.sweep
