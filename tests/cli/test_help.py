@@ -46,6 +46,7 @@ KINDS = {
     "pipegcn-gf": "late", "sylvie-s": "lossy", "sylvie-a": "late, lossy", "sylvie-a-bounded": "late, lossy",
     "varco": "lossy", "varco-slow": "lossy", "fixed": "lossy", "bns": "lossy", "adaqp": "lossy", "sancus": "late",
     "cd-r": "late", "mixgcn": "exact", "gnnpipe": "late", "gnnpipe-hybrid": "late", "free": "any", "auto": "exact",
+    "steady": "late, lossy",
 }  # fmt: skip
 
 

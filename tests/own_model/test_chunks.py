@@ -34,7 +34,7 @@ from tests.own_model.nets import (
 )  # fmt: skip
 from tests.support import random_graph
 
-MEMORY = "8kB"  # enough for 160 edges
+MEMORY = "5kB"  # enough for 100 edges
 LAYERS = [name for name in NETS if name not in ("by hand", "normed")]  # "by hand" has no PyG layer, "normed" only SAGE
 
 

@@ -69,11 +69,11 @@ def test_questions_are_answered_in_their_order(run):
 
 def rows_of(kind, rank, size):
     """The rows of a rank, by split: outputs and targets that all ranks draw alike."""
-    torch.manual_seed(3)
-    out, mine = torch.randn(ROWS, 5, dtype=torch.float64), torch.arange(ROWS) % size == rank
-    numbers, pairs = torch.randn(ROWS, 5, dtype=torch.float64), (torch.rand(ROWS, 5) < 0.5).double()
-    targets = {"classes": torch.randint(0, 5, (ROWS,)), "sets": (torch.rand(ROWS, 5) < 0.3).double(),
-               "numbers": numbers, "pairs": pairs}  # fmt: skip
+    g = torch.Generator().manual_seed(3)  # ranks are threads: a global generator would be drawn from by all of them
+    out, mine = torch.randn(ROWS, 5, dtype=torch.float64, generator=g), torch.arange(ROWS) % size == rank
+    numbers, pairs = torch.randn(ROWS, 5, dtype=torch.float64, generator=g), torch.rand(ROWS, 5, generator=g) < 0.5
+    targets = {"classes": torch.randint(0, 5, (ROWS,), generator=g), "numbers": numbers, "pairs": pairs.double(),
+               "sets": (torch.rand(ROWS, 5, generator=g) < 0.3).double()}  # fmt: skip
     target = targets[kind]
     splits = {"train": torch.arange(ROWS) < 20, "val": torch.arange(ROWS) % 7 == 0, "test": torch.arange(ROWS) >= 40}
     return {split: (out[rows & mine], target[rows & mine]) for split, rows in splits.items()}

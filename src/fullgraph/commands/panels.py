@@ -17,8 +17,8 @@ PANELS: Mapping[str, tuple[str, ...]] = {
     ),
     "Data and partition": ("partitioner", "partitioner_option", "features", "split", "reverses"),
     "Memory and speed": (
-        "precision", "dtype", "precompute", "all_rows", "order", "features_on", "message_memory", "checkpoint_layers",
-        "backend", "threads",
+        "precision", "dtype", "precompute", "all_rows", "order", "features_on", "message_memory", "host_memory",
+        "scratch", "checkpoint_layers", "backend", "threads",
     ),
     "Output": ("report", "log", "tensorboard", "trace", "trace_epochs", "trace_skip", "trace_torch"),
     "Faults": ("checkpoint_every", "on_signal", "max_restarts", "timeout"),

@@ -63,7 +63,7 @@ def _constant(kind: str, out: Tensor, target: Tensor, counter: Counter) -> Tenso
     if kind == "pairs":
         return None
     counts = torch.bincount(target, minlength=out.shape[1]) if kind == "classes" else target.double().sum(0)
-    sums = counter.total(torch.cat([counts.double().cpu(), torch.tensor([float(len(target))])]))
+    sums = counter.total(torch.cat([counts.cpu(), torch.tensor([len(target)])]).double())
     means = sums[None, :-1] / sums[-1].clamp(min=1)
     return {"classes": means.clamp(min=1e-9).log(), "sets": means.logit(1e-6), "numbers": means}[kind]
 
@@ -93,7 +93,7 @@ def _by_class(labelled: Tensor, predicted: Tensor, right: Tensor, counter: Count
 def _of_numbers(out: Tensor, target: Tensor, counter: Counter) -> dict[str, object]:
     """Errors, prediction - truth, of all columns."""
     error = (out.double() - target.double()).view(-1).cpu()
-    squares, number = counter.total(torch.tensor([float(error.square().sum()), float(error.numel())])).tolist()
+    squares, number = counter.total(error.new_tensor([float(error.square().sum()), error.numel()])).tolist()
     far = WIDEST * (squares / max(1.0, number)) ** 0.5 or 1.0
     return _histogram({"error": error}, -far, far, counter)
 
